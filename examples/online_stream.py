@@ -16,7 +16,7 @@ import numpy as np
 import kernelrt as krt
 from kernelrt import nn
 
-CALLS, SAMPLES, FEATURES, WINDOW = 10, 100_000, 8, 1000
+CALLS, SAMPLES, FEATURES, IM2COL = 10, 100_000, 8, 1000
 DRIFT = 0.002
 
 
@@ -55,7 +55,7 @@ class Stream:
             return carry, ((self.learn(x, y) - y).square(), y.square())
 
         _, (errors, sizes) = krt.scan(turn, None, length=SAMPLES)
-        return errors.reshape(-1, WINDOW).mean(1), sizes.mean()
+        return errors.reshape(-1, IM2COL).mean(1), sizes.mean()
 
 
 def main(plot: bool = False) -> float:
@@ -76,9 +76,9 @@ def main(plot: bool = False) -> float:
     all_errors = np.concatenate(errors)
     first, last = float(all_errors[0]), float(all_errors[-50:].mean())
     print(
-        f"\nmean squared error: {first:.4f} over the first {WINDOW:,} samples, {last:.4f} over the"
+        f"\nmean squared error: {first:.4f} over the first {IM2COL:,} samples, {last:.4f} over the"
     )
-    print(f"last {50 * WINDOW:,}; always saying 0 has {size:.4f}")
+    print(f"last {50 * IM2COL:,}; always saying 0 has {size:.4f}")
     print(f"{np.median(seconds) / SAMPLES * 1e6:.2f} us a sample; the first call took "
           f"{seconds[0] - np.median(seconds):.2f} s more, to compile")  # fmt: skip
     if plot:
@@ -89,10 +89,10 @@ def main(plot: bool = False) -> float:
 def show(errors: np.ndarray, size: float) -> None:
     import matplotlib.pyplot as plt
 
-    plt.semilogy(np.arange(len(errors)) * WINDOW, errors, label="the network, as it learns")
+    plt.semilogy(np.arange(len(errors)) * IM2COL, errors, label="the network, as it learns")
     plt.axhline(size, color="gray", label="always 0")
     plt.xlabel("samples")
-    plt.ylabel(f"squared error, mean of {WINDOW:,}")
+    plt.ylabel(f"squared error, mean of {IM2COL:,}")
     plt.legend()
     plt.show()
 

@@ -55,7 +55,7 @@ _FLOATS: Final = (
     *EXPANSIONS,
 )  # fmt: skip
 _INTS: Final = (Op.ADD, Op.MUL, Op.MAX, Op.WHERE, Op.IDIV, Op.MOD)
-_MOVES: Final = (Op.LOAD, Op.PAD, Op.UNWINDOW, Op.CAT, Op.GATHER, Op.FLIP)
+_MOVES: Final = (Op.LOAD, Op.PAD, Op.COL2IM, Op.CAT, Op.GATHER, Op.FLIP)
 #: Operand type of the dot-product instructions that accumulate in a type.
 _MULTIPLIED: Final = {dt.int32: dt.int8, dt.float32: dt.bfloat16}
 _DEAR: Final = frozenset({*EXPANSIONS, Op.DIV, Op.SQRT, Op.IDIV, Op.MOD, *_MOVES})
@@ -239,8 +239,8 @@ def _range(size: int, number: int = 0) -> UOp:
     return UOp(Op.RANGE, dt.int64, (const(size, dt.int64),), number)
 
 
-def _load(slot: int, size: int, index: UOp, dtype: DType, *gate: UOp) -> UOp:
-    return UOp(Op.LOAD, dtype, (UOp(Op.PARAM, dtype, (), (slot, size)), index, *gate))
+def _load(slot: int, size: int, index: UOp, dtype: DType, *predicate: UOp) -> UOp:
+    return UOp(Op.LOAD, dtype, (UOp(Op.PARAM, dtype, (), (slot, size)), index, *predicate))
 
 
 def _sink(size: int, index: UOp, value: UOp) -> UOp:
@@ -352,7 +352,7 @@ def _moved(op: Op, r: UOp, number: int, dtype: DType) -> UOp:
     first = 3 * number
     if op is Op.PAD:
         return _load(first, size, r - number, dtype, const(number - 1, dt.int64) < r)
-    if op is Op.UNWINDOW:
+    if op is Op.COL2IM:
         even = ((r + number) % 2).alu(Op.EQ, const(0, dt.int64))
         return _load(first, size, (r + number) // 2, dtype, even)
     if op is Op.CAT:

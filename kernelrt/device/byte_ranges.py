@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
 
-__all__ = ["HOST", "Region", "RegionMap", "islands", "region_of", "taken_region"]
+__all__ = ["HOST", "ByteRange", "ByteRangeMap", "byte_range_of", "islands", "taken_byte_range"]
 
 _T = TypeVar("_T")
 
@@ -36,7 +36,7 @@ HOST: Final = _Host()
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class ByteRange:
     """A byte range: bytes `start` to `stop` (exclusive) of `storage`.
 
     `storage` is :data:`HOST`, or an object compared by identity. If sizes depend on Variables, the
@@ -52,19 +52,19 @@ class Region:
         """Number of bytes."""
         return self.stop - self.start
 
-    def meets(self, other: Region) -> bool:
+    def meets(self, other: ByteRange) -> bool:
         """Return whether the ranges overlap."""
         return (
             self.storage is other.storage
             and max(self.start, other.start) < min(self.stop, other.stop)
         )
 
-    def part(self, offset: int, nbytes: int) -> Region:
+    def part(self, offset: int, nbytes: int) -> ByteRange:
         """Return the range of `nbytes` bytes from `offset` on. It may extend beyond this range."""
         start = self.start + offset
-        return Region(self.storage, start, start + nbytes)
+        return ByteRange(self.storage, start, start + nbytes)
 
-    def covers(self, other: Region) -> bool:
+    def covers(self, other: ByteRange) -> bool:
         """Return whether this range contains every byte of `other`."""
         return (
             self.storage is other.storage
@@ -73,18 +73,18 @@ class Region:
         )
 
 
-def region_of(buffer: Buffer) -> Region:
+def byte_range_of(buffer: Buffer) -> ByteRange:
     """Return the byte range of `buffer`. Allocates its memory if there is none yet."""
     start = buffer.address if buffer.nbytes else 0
-    return Region(HOST, start, start + buffer.nbytes)
+    return ByteRange(HOST, start, start + buffer.nbytes)
 
 
-def taken_region(buffer: Buffer) -> Region | None:
+def taken_byte_range(buffer: Buffer) -> ByteRange | None:
     """Return the byte range of `buffer`, or None if its memory is not allocated."""
-    return region_of(buffer) if buffer.allocated else None
+    return byte_range_of(buffer) if buffer.allocated else None
 
 
-class RegionMap(Generic[_T]):
+class ByteRangeMap(Generic[_T]):
     """Map from byte ranges to values; finds the values whose ranges overlap a given range."""
 
     __slots__ = ("_count", "_lengths", "_rows")
@@ -96,7 +96,7 @@ class RegionMap(Generic[_T]):
         self._lengths: dict[int, set[int]] = {}
         self._count = itertools.count()
 
-    def add(self, region: Region, value: _T) -> None:
+    def add(self, region: ByteRange, value: _T) -> None:
         """Add `value` at the range `region`. A value at an empty range is never found."""
         if region.nbytes > 0:
             key = id(region.storage)
@@ -104,7 +104,7 @@ class RegionMap(Generic[_T]):
             row = self._rows.setdefault(key, [])
             insort(row, (region.start, next(self._count), region.stop, value))
 
-    def meeting(self, region: Region) -> list[_T]:
+    def meeting(self, region: ByteRange) -> list[_T]:
         """Return the values whose ranges overlap `region`, in the order they were added."""
         row = self._rows.get(id(region.storage))
         if row is None or region.nbytes <= 0:
@@ -118,7 +118,7 @@ class RegionMap(Generic[_T]):
         found = [(n, value) for _, n, stop, value in near if stop > region.start]
         return [value for _, value in sorted(found, key=lambda f: f[0])]
 
-    def drop_covered(self, region: Region) -> None:
+    def drop_covered(self, region: ByteRange) -> None:
         """Remove the values whose ranges are contained in `region`."""
         row = self._rows.get(id(region.storage))
         if row is not None:
@@ -127,15 +127,15 @@ class RegionMap(Generic[_T]):
 
 
 def islands(
-    places: Iterable[tuple[Region, _T]], *, joined: bool = False
-) -> list[tuple[Region, list[_T]]]:
+    places: Iterable[tuple[ByteRange, _T]], *, joined: bool = False
+) -> list[tuple[ByteRange, list[_T]]]:
     """Group values by connected byte ranges; return each group's total range and values.
 
     Ranges are connected if they overlap, directly or through other ranges.
 
     Parameters
     ----------
-    places : iterable of (Region, value)
+    places : iterable of (ByteRange, value)
         Ranges with their values, in any order. Empty ranges are left out.
     joined : bool
         Whether adjacent ranges, where one ends at the start of the other, are connected too.
@@ -145,14 +145,14 @@ def islands(
     for region, _ in kept:
         known.setdefault(id(region.storage), len(known))
     kept.sort(key=lambda place: (known[id(place[0].storage)], place[0].start))
-    out: list[tuple[Region, list[_T]]] = []
+    out: list[tuple[ByteRange, list[_T]]] = []
     for region, value in kept:
         if out:
             whole, members = out[-1]
             reach = whole.stop + joined
             if whole.storage is region.storage and region.start < reach:
                 members.append(value)
-                whole = Region(whole.storage, whole.start, max(whole.stop, region.stop))
+                whole = ByteRange(whole.storage, whole.start, max(whole.stop, region.stop))
                 out[-1] = (whole, members)
                 continue
         out.append((region, [value]))

@@ -61,7 +61,7 @@ class ProgramSpec:
         Slots of ``bufs`` that the kernel touches, ascending.
     outs, ins : list of int
         Slots that the kernel stores to, and slots that it only loads from.
-    lent : list of int
+    scratch_outputs : list of int
         Slots of `outs` that hold local arrays before the results, or that some results are stored
         to twice. The code assumes exclusive access: no other slot may share a byte with them.
     chunk_bytes : dict of int to int
@@ -104,7 +104,7 @@ class ProgramSpec:
     globals: list[int] = field(default_factory=list)
     outs: list[int] = field(default_factory=list)
     ins: list[int] = field(default_factory=list)
-    lent: list[int] = field(default_factory=list)
+    scratch_outputs: list[int] = field(default_factory=list)
     chunk_bytes: dict[int, int] = field(default_factory=dict)
     buf_count: int = 0
     flops: Dim = 0

@@ -14,7 +14,7 @@ from kernelrt.ir import Op
 from kernelrt.ir.records import fields_of, is_record
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.jit.effects.purity import MEMBERS, called_once
-from kernelrt.jit.effects.side_effects import Surroundings
+from kernelrt.jit.effects.side_effects import OuterState
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.eager.assign import assign_all
@@ -25,7 +25,7 @@ from kernelrt.tensor.nodes.arguments import integer
 from kernelrt.tensor.rng.random import get_rng_state, set_rng_state
 from kernelrt.tensor.rng.stream import is_counter
 from kernelrt.tensor.tracing.batching_rules import Along, along
-from kernelrt.tensor.tracing.vmap_trace import DIFFERENT, ERROR, SAME, MemberTrace
+from kernelrt.tensor.tracing.vmap_trace import DIFFERENT, ERROR, SAME, VmapTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,7 +171,7 @@ class _Mapping:
             raise VariableError(
                 f"chunk_size: the batch size must be a fixed number, not {self._count}"
             )
-        self._trace = MemberTrace(self._count, randomness, Tensor)
+        self._trace = VmapTrace(self._count, randomness, Tensor)
 
     def _take(self, path: str, leaf: Any, axis: int) -> None:
         if not isinstance(leaf, Tensor):
@@ -285,7 +285,7 @@ class _Mapping:
 
     def _state(self) -> list[Tensor]:
         """Return the tensors that the function reaches and so may assign to."""
-        around = Surroundings(("", self._f))
+        around = OuterState(("", self._f))
         given = {id(m.tensor) for m in self._given.values()}
         found = {
             id(t): t for _, t in around.reached((Tensor,))
@@ -426,7 +426,7 @@ def _taken_back(tensors: Sequence[Tensor], begin: Sequence[Tensor]) -> dict[int,
 
 
 def _changed(
-    trace: MemberTrace, inside: Mapping[_Key, TensorBase], before: Mapping[_Key, UOp]
+    trace: VmapTrace, inside: Mapping[_Key, TensorBase], before: Mapping[_Key, UOp]
 ) -> list[tuple[_Key, UOp]]:
     """Return the arguments that the function assigned to, with their new nodes."""
     return [

@@ -19,7 +19,7 @@ __all__ = [
 
 #: Ops whose result contains only values of their operand.
 SAME_VALUES: Final = frozenset(
-    {Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW, Op.DETACH}
+    {Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.IM2COL, Op.DETACH}
 )
 
 

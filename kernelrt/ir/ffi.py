@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     #: Shape and type of an operand or a result.
     Form: TypeAlias = "tuple[tuple[int, ...], DType]"
 
-__all__ = ["Foreign", "ForeignFunction", "is_host_call", "size_of"]
+__all__ = ["FfiFunction", "FfiResult", "is_host_call", "size_of"]
 
 #: Error text if a Python or a C function fails.
 _RAISED: Final = "the function raised"
@@ -27,7 +27,7 @@ _REPORTED: Final = "the function reported failure"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ForeignFunction:
+class FfiFunction:
     """A user function with its operands and results: the `arg` of the CALL in a kernel.
 
     Two are equal if they call the same function with the same shapes and dtypes. Methods are
@@ -85,7 +85,7 @@ class ForeignFunction:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, ForeignFunction) and self._key == other._key
+        return isinstance(other, FfiFunction) and self._key == other._key
 
     def __hash__(self) -> int:
         return self._hash
@@ -125,7 +125,7 @@ class ForeignFunction:
         """Whether a kernel with this function takes a status word."""
         return self.fails
 
-    def mapped(self, count: int) -> ForeignFunction:
+    def mapped(self, count: int) -> FfiFunction:
         """Return the function for operands with an additional leading axis of size `count`."""
         if not self.vectorized:
             return replace(self, rows=(count, *self.rows))
@@ -137,13 +137,13 @@ class ForeignFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class FfiResult:
     """One result of a function; the `arg` of a tensor-stage CALL.
 
     CALLs of several results of one function with the same operands make one call.
     """
 
-    callee: ForeignFunction
+    callee: FfiFunction
     index: int
 
     @property
@@ -177,4 +177,4 @@ def is_host_call(ast: UOp) -> bool:
     if ast.op is not Op.SINK or len(ast.src) != 1 or ast.src[0].op is not Op.CALL:
         return False
     callee = ast.src[0].arg
-    return isinstance(callee, ForeignFunction) and not callee.address
+    return isinstance(callee, FfiFunction) and not callee.address

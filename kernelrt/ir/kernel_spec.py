@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
 from kernelrt.ir.domain import Domain
-from kernelrt.ir.ffi import ForeignFunction
+from kernelrt.ir.ffi import FfiFunction
 from kernelrt.ir.local import ROWS_BYTES, local_bytes
 from kernelrt.ir.node_spec import (
     ELEMENTWISE,
@@ -109,7 +109,7 @@ def _words(u: UOp) -> str | None:
     return f"reads {source!r}; it must be a PARAM of integers of 8 or 16 bits, or of bfloat16"
 
 
-def _gate(u: UOp) -> str | None:
+def _predicate(u: UOp) -> str | None:
     if len(u.src) > 2 and not u.src[2].dtype.is_bool:
         return f"its predicate is {u.src[2].dtype.name}; it must be bool"
     return None
@@ -166,8 +166,8 @@ def _sink(u: UOp) -> str | None:
 
 
 def _call(u: UOp) -> str | None:
-    if not isinstance(u.arg, Routine | ForeignFunction):
-        return f"its arg {u.arg!r} must be a Routine or a ForeignFunction"
+    if not isinstance(u.arg, Routine | FfiFunction):
+        return f"its arg {u.arg!r} must be a Routine or a FfiFunction"
     if any(s.op is not Op.PARAM for s in u.src):
         return "takes only PARAMs as operands"
     slots = [*u.arg.slots]
@@ -184,10 +184,10 @@ KERNEL: Mapping[Op, tuple[Check, ...]] = {
     Op.VAR: (operands(0), is_of(dt.int64), variable),
     Op.PARAM: (operands(0), _param),
     Op.RANGE: (operands(1), is_of(dt.int64), _range),
-    Op.RARE: (at_least(2), _rare),
+    Op.COLD: (at_least(2), _rare),
     Op.DOT: (operands(2), _dot),
     Op.WORDS: (operands(1), is_of(dt.int32), _words),
-    Op.LOAD: (operands(2, 3), keeps_type, _address, _gate),
+    Op.LOAD: (operands(2, 3), keeps_type, _address, _predicate),
     Op.REDUCE: (at_least(2), keeps_type, _reduce),
     Op.LOCAL: (at_least(2), keeps_type, _closes),
     Op.BOUND: (operands(3, 4), _bound),

@@ -213,8 +213,8 @@ class Op(enum.IntEnum):
     SHRINK = _movement()
     PAD = _movement()
     FLIP = _movement()
-    WINDOW = _movement()
-    UNWINDOW = _movement()
+    IM2COL = _movement()
+    COL2IM = _movement()
     # Other tensor ops
     REDUCE_AXIS = _other()
     GATHER = _other()
@@ -225,7 +225,7 @@ class Op(enum.IntEnum):
     CONTIGUOUS = _other()
     DETACH = _other()
     # Kernel ops
-    RARE = _other()
+    COLD = _other()
     DOT = _other()
     WORDS = _other()
     REDUCE = _other()

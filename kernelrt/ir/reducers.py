@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 __all__ = [
     "IN_ORDER",
     "depends_on_order",
+    "empty_result",
     "is_identity",
-    "of_nothing",
     "start",
-    "starts_with_nothing",
+    "start_is_empty_result",
 ]
 
 #: Maximum number of terms of a sum that is always added sequentially if it is part of an element of
@@ -25,7 +25,7 @@ __all__ = [
 IN_ORDER: Final = 256
 
 
-def of_nothing(reducer: Op, dtype: DType) -> int | float:
+def empty_result(reducer: Op, dtype: DType) -> int | float:
     """Return the result of a reduction over no elements."""
     return {Op.ADD: 0, Op.MUL: 1, Op.MAX: dtype.min, Op.MIN: dtype.max}[reducer]
 
@@ -35,12 +35,12 @@ def start(reducer: Op, dtype: DType) -> int | float:
 
     It is -0.0 for sums of floats: 0.0 would turn a sum of -0.0 into 0.0.
     """
-    return -0.0 if reducer is Op.ADD and dtype.is_float else of_nothing(reducer, dtype)
+    return -0.0 if reducer is Op.ADD and dtype.is_float else empty_result(reducer, dtype)
 
 
-def starts_with_nothing(reducer: Op, dtype: DType) -> bool:
+def start_is_empty_result(reducer: Op, dtype: DType) -> bool:
     """Return whether the identity element equals the result of a reduction over no elements."""
-    return _same_number(start(reducer, dtype), of_nothing(reducer, dtype))
+    return _same_number(start(reducer, dtype), empty_result(reducer, dtype))
 
 
 def depends_on_order(node: UOp) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
-from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.ffi import FfiResult
 from kernelrt.ir.node_spec import (
     ELEMENTWISE,
     Check,
@@ -198,10 +198,10 @@ def _foreign(u: UOp) -> str | None:
 
 
 def _call(u: UOp) -> str | None:
-    if isinstance(u.arg, Foreign):
+    if isinstance(u.arg, FfiResult):
         return _foreign(u)
     if not isinstance(u.arg, Routine):
-        return f"its arg {u.arg!r} must be a Routine or a Foreign"
+        return f"its arg {u.arg!r} must be a Routine or an FfiResult"
     if not u.src:
         return "has no operands"
     known = u.arg.signature
@@ -228,8 +228,8 @@ TENSOR: Mapping[Op, tuple[Check, ...]] = {
     Op.SHRINK: (operands(1), keeps_type, _pairs),
     Op.PAD: (operands(1), keeps_type, _pairs),
     Op.FLIP: (operands(1), keeps_type, _flip),
-    Op.WINDOW: (operands(1), keeps_type, _window),
-    Op.UNWINDOW: (operands(1), keeps_type, _unwindow),
+    Op.IM2COL: (operands(1), keeps_type, _window),
+    Op.COL2IM: (operands(1), keeps_type, _unwindow),
     Op.REDUCE_AXIS: (operands(1), keeps_type, _reduce_axis),
     Op.GATHER: (at_least(1), keeps_type, _index_shapes_agree),
     Op.SCATTER: (at_least(2), keeps_type, _scatter_values, _index_shapes_agree),

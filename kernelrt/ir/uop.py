@@ -169,7 +169,7 @@ _infer_with(
 _name_detach(Op.DETACH)
 _name_ops(
     Op.BUFFER, Op.CONST, Op.DETACH, dt.int64, tuple(d for d in dt.ALL if d.is_float),
-    frozenset({Op.RESHAPE, Op.EXPAND}), Op.SHRINK, Op.PAD, Op.WINDOW, Op.UNWINDOW,
+    frozenset({Op.RESHAPE, Op.EXPAND}), Op.SHRINK, Op.PAD, Op.IM2COL, Op.COL2IM,
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from kernelrt.device import registry
-from kernelrt.device.byte_ranges import islands, region_of
+from kernelrt.device.byte_ranges import byte_range_of, islands
 from kernelrt.jit.signature import Array, Spec, Static
 from kernelrt.native.replay import Replay
 from kernelrt.native.signature import ARRAY, FLOAT, STATIC
@@ -151,8 +151,10 @@ def _input_spec(
 
 def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:
     """Return the sites where the plan reads an argument's address; empty if it must be copied."""
-    here = region_of(home)
-    if here.nbytes < BIND_FROM_BYTES or any(here.meets(region_of(b)) for b in plan.output_buffers):
+    here = byte_range_of(home)
+    if here.nbytes < BIND_FROM_BYTES or any(
+        here.meets(byte_range_of(b)) for b in plan.output_buffers
+    ):
         return ()
     index = plan.buffer_index(build.memory(home))
     return () if index is None else plan.sites(index)
@@ -162,7 +164,7 @@ def _written_ranges(plan: ExecutionPlan) -> list[tuple[int, int]]:
     """Return the address ranges that the plan writes, merged."""
     buffers = plan.buffers
     written = [
-        (region_of(buffers[op.buffer_indices[slot]]), None)
+        (byte_range_of(buffers[op.buffer_indices[slot]]), None)
         for op in plan.prepared_ops
         for slot in op.output_indices
     ]

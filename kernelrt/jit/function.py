@@ -133,7 +133,7 @@ class JitFunction(Epochs[R]):
 
         def named(buffer: Buffer) -> str:
             roots = zip(variant.call.leaves, leaves, strict=True)
-            around = side_effects.Surroundings(("", self._fn), *roots)
+            around = side_effects.OuterState(("", self._fn), *roots)
             names = [
                 name for name, tensor in around.reached((Tensor,))
                 if isinstance(tensor, Tensor) and tensor._buffer is buffer

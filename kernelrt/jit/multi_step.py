@@ -22,7 +22,7 @@ from kernelrt.errors import (
 )
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.signature import flatten, flatten_arguments, normalize
-from kernelrt.native.multi_step import Course, hand_out, order_of
+from kernelrt.native.multi_step import MultiStepRun, hand_out, order_of
 from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.free_functions.joining import stack
 from kernelrt.tensor.nodes.arguments import flag, integer
@@ -241,7 +241,7 @@ class _Run:
                 break
         self._direct = self._template is None and not kwargs
         self._whole = {name for name in self._names if _belongs(name, const)} if const else ()
-        self._course: Course | None = None
+        self._course: MultiStepRun | None = None
         self._batches: dict[int, tuple[Any, ...]] = {}
         self._replays: dict[int, Replay] = {}
         self._form: Replay | None = None
@@ -290,9 +290,9 @@ class _Run:
             parts.append((rest, count * size, 1))
         return parts
 
-    def begin(self, steps: int, size: int, parts: Sequence[_Part]) -> Course:
+    def begin(self, steps: int, size: int, parts: Sequence[_Part]) -> MultiStepRun:
         """Find plans for all batch sizes, and allocate their results, before any step runs."""
-        course = Course(steps)
+        course = MultiStepRun(steps)
         course.read(self._rows, self.rows)
         self._course = course
         for rows, _, _ in parts or ((size, 0, 0),):

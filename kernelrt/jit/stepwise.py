@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from kernelrt.dtype import float64
-from kernelrt.jit.effects.side_effects import Surroundings
+from kernelrt.jit.effects.side_effects import OuterState
 from kernelrt.jit.signature import flatten_arguments, normalize
 from kernelrt.jit.tracing import assigned_error, check_result, result_of
 from kernelrt.tensor import Tensor
@@ -118,7 +118,7 @@ class _State:
     """A copy of the state that a function may change."""
 
     def __init__(self, fn: Callable[..., Any], arguments: Iterable[tuple[str, Any]]) -> None:
-        around = Surroundings(("", fn), *arguments)
+        around = OuterState(("", fn), *arguments)
         reached = {id(value): value for _, value in around.reached((Tensor, Generator))}.values()
         found = [value for value in reached if isinstance(value, Tensor)]
         realize(*found)

@@ -140,7 +140,7 @@ def trace(
             own = {id(t) for t in arguments}
             given = [(call.leaves[i], value, value._uop) for i, value in placed.items()]
 
-            around = side_effects.Surroundings(
+            around = side_effects.OuterState(
                 ("", fn), *zip(call.names, (*args, *kwargs.values()), strict=True)
             )
             watched = purity.Observed(
@@ -231,7 +231,7 @@ def _called_by_plans(graph: Iterable[UOp]) -> list[object]:
     nodes = list(graph)
     if not any(node.op is Op.CALL or node.op is Op.REGION for node in nodes):
         return []
-    called = [n.arg for n in region.every_node(nodes) if isinstance(n.arg, ffi.Foreign)]
+    called = [n.arg for n in region.every_node(nodes) if isinstance(n.arg, ffi.FfiResult)]
     return [arg.callee.function for arg in called]
 
 
@@ -301,7 +301,7 @@ def _widening(
     return ""
 
 
-_MOVEMENT = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.FLIP, Op.WINDOW})
+_MOVEMENT = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.FLIP, Op.IM2COL})
 
 
 def _severed_tag(result: UOp, function: str) -> tuple[Severed | None, frozenset[int]]:

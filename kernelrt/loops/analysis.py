@@ -101,7 +101,7 @@ class Analysis:
         return found
 
     @cached_property
-    def in_order(self) -> set[UOp]:
+    def sequential(self) -> set[UOp]:
         """REDUCEs in the elements of LOCALs, of at most IN_ORDER terms: these sum sequentially.
 
         So a row has the same bits in every kernel that computes it.

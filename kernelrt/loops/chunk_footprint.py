@@ -21,7 +21,7 @@ __all__ = ["chunk_bytes"]
 
 
 def chunk_bytes(
-    info: Analysis, tiling: Tiling, lent: Mapping[UOp, tuple[UOp, UOp]]
+    info: Analysis, tiling: Tiling, scratch_outputs: Mapping[UOp, tuple[UOp, UOp]]
 ) -> dict[int, int]:
     """Return the arguments that are partitioned among chunks, with the bytes of each partition.
 
@@ -31,7 +31,7 @@ def chunk_bytes(
         The kernel that code is generated for.
     tiling : Tiling
         Tiling of the kernel, with its chunks.
-    lent : mapping
+    scratch_outputs : mapping
         LOCALs that lie in arguments, as in :class:`~kernelrt.loops.loop_ir.LoopNest`.
 
     Returns
@@ -45,7 +45,7 @@ def chunk_bytes(
         return {}
     found: dict[int, int] = {}
     shared: set[int] = set()
-    for param, step in _steps(info, r, lent):
+    for param, step in _steps(info, r, scratch_outputs):
         slot = int(param.arg[0])
         nbytes = step * tiling.share * param.dtype.itemsize
         if not step or found.setdefault(slot, nbytes) != nbytes:
@@ -54,7 +54,7 @@ def chunk_bytes(
 
 
 def _steps(
-    info: Analysis, r: UOp, lent: Mapping[UOp, tuple[UOp, UOp]]
+    info: Analysis, r: UOp, scratch_outputs: Mapping[UOp, tuple[UOp, UOp]]
 ) -> Iterator[tuple[UOp, int]]:
     """Yield each access of an argument: its PARAM, and the result of :func:`_step` for it."""
     for u in info.nodes:
@@ -65,7 +65,7 @@ def _steps(
             yield u.src[0], _step(info, u.src[1], r, 1)
         else:
             yield from ((param, 0) for param in params)
-    for local, (param, start) in lent.items():
+    for local, (param, start) in scratch_outputs.items():
         yield param, _step(info, start, r, most_elements(local.src[1:]))
 
 

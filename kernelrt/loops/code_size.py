@@ -188,7 +188,9 @@ class Length:
         total *= 1 if turns <= IN_ORDER else 2
         unrolled = math.prod(tiles.get(r, ONE).places for r in nest.closed)
         held = math.prod(tiles.get(r, ONE).places for r in nest.deps) * len(nest.reduces)
-        return total * (1 if nest.in_order else max(1, min(unrolled, ACCUMULATORS // max(1, held))))
+        if nest.sequential:
+            return total
+        return total * max(1, min(unrolled, ACCUMULATORS // max(1, held)))
 
     def _around(
         self,
@@ -375,7 +377,7 @@ def _bytes_of(op: Op) -> int:
 
 def _bytes(u: UOp) -> int:
     """Return the bytes of one evaluation of `u`."""
-    if u.op is Op.RARE:
+    if u.op is Op.COLD:
         return _BRANCH + sum(_bytes_of(n.op) for n in toposort([u.arg])) // _CALLS
     extra = 0
     if u.op in (Op.MAX, Op.MIN) and u.dtype.is_float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
 from kernelrt.loops.memory_stalls import LATE, TRACKED_STREAMS, reads_of
-from kernelrt.loops.passes.predication import computed, gate_of
+from kernelrt.loops.passes.predication import computed, predicate_of
 from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, WAY
 from kernelrt.loops.tiles import ONE, WIDEST_STEP, extent, is_fixed
 from kernelrt.native.tile_cost import Load, MachineModel, Tally, Tiles, charge, cycles
@@ -90,13 +90,15 @@ class Cycles:
         sums = sum(any(u.op is Op.REDUCE for u in nodes) for nodes in info.passes.values())
         self._in_rows = bool(info.locals) and sums > 1
         self._tallies = {nest: self._tally(nest) for nest in nests}
-        gates = {nest: gate_of(info, nest.nodes) for nest in nests}
-        self._gates = {nest: gate for nest, gate in gates.items() if gate is not None}
+        predicates = {nest: predicate_of(info, nest.nodes) for nest in nests}
+        self._predicates = {
+            nest: predicate for nest, predicate in predicates.items() if predicate is not None
+        }
         self._parts: dict[object, float] = {}
 
     def of(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
         """Return the estimated cycles of all iterations of `nests` under `tiles`."""
-        if not self._gates:
+        if not self._predicates:
             return cycles([self._tallies[nest] for nest in nests], tiles)
         return sum(
             cycles([self._tallies[nest]], tiles) * self._computed(nest, tiles) for nest in nests
@@ -104,12 +106,12 @@ class Cycles:
 
     def _computed(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """Return the fraction of the tiles of `nest` that its predicate does not skip."""
-        gate = self._gates.get(nest)
-        if gate is None:
+        predicate = self._predicates.get(nest)
+        if predicate is None:
             return 1.0
         key = (nest, *(tiles.get(r, ONE).factor for r in self.info.ranges if r in nest.deps))
         if key not in self._parts:
-            self._parts[key] = computed(gate, tiles)
+            self._parts[key] = computed(predicate, tiles)
         return self._parts[key]
 
     def copies(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
@@ -160,7 +162,7 @@ class Cycles:
             [self._load(nest, x) for x in nest.loads], reads,
             sums=len(nest.reduces), fills=len(nest.fills), work=nest.work, filling=nest.filling,
             singles=math.prod(extent(r) for r in nest.deps) * len(nest.reduces),
-            in_order=nest.in_order, is_row=self._in_rows, is_abreast=self.abreast(nest) > 1,
+            sequential=nest.sequential, is_row=self._in_rows, is_interleaved=self.abreast(nest) > 1,
         )  # fmt: skip
 
     def _load(self, nest: Nest, x: UOp) -> Load:

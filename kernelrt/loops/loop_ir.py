@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import toposort
-from kernelrt.loops.passes.predication import gate_of, zeros_in, zeros_of_turns
+from kernelrt.loops.passes.predication import predicate_of, zeros_in, zeros_of_turns
 from kernelrt.loops.passes.prefetch import next_parts, read_after, read_next, touched_late
 from kernelrt.loops.passes.prefetch_next import blocks_after, operands_after
 from kernelrt.loops.passes.prefetch_streams import Walk, next_rows, rows_ahead, streams
-from kernelrt.loops.passes.share_arrays import lent
+from kernelrt.loops.passes.share_arrays import scratch_outputs
 from kernelrt.loops.tiles import ONE, Part, Tile, extent, is_fixed, parts
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.analysis import Analysis
-    from kernelrt.loops.passes.predication import Gate
+    from kernelrt.loops.passes.predication import Predicate
     from kernelrt.loops.tiling import Tiling
 
 __all__ = ["Axis", "Fetch", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
@@ -141,17 +141,17 @@ class Pass:
         Whether the pass accumulates in a local array (output-stationary): its one REDUCE adds into
         the elements of its one LOCAL. `closed` then holds the RANGEs of both: some reduced RANGEs
         go around those of the array.
-    in_order : bool
+    sequential : bool
         Whether each result is a sequential sum: one term after the other, whatever the tiles.
     loop : Loop
         The outermost loop of the pass. The last item of each body is the next loop; the last item
         of the innermost body is a :class:`Step`.
-    gate : Gate or None
+    predicate : Predicate or None
         Predicate of the results. If it is false at every place of a tile, the pass is skipped.
     zeros : UOp or None
         LOAD that is tested for zeros. If all its elements in a tile of `closed` are zero, one row
-        of products is added to all accumulators. If `kept`, the LOAD is gated, and its gate is
-        tested once for each iteration of the loops around those of the array.
+        of products is added to all accumulators. If `kept`, the LOAD is predicated, and its
+        predicate is tested once for each iteration of the loops around those of the array.
     """
 
     folds: tuple[UOp, ...]
@@ -162,10 +162,10 @@ class Pass:
     lanes: int
     unrolled: int
     loop: Loop
-    gate: Gate | None = None
+    predicate: Predicate | None = None
     zeros: UOp | None = None
     kept: bool = False
-    in_order: bool = False
+    sequential: bool = False
 
     def loops(self) -> Iterator[Loop]:
         """Yield the loops of the pass, outermost first."""
@@ -176,7 +176,7 @@ class Pass:
 
     def copies(self, results: int) -> int:
         """Return the number of accumulators of each of `results`, to hide the latency of adds."""
-        if self.kept or self.in_order:
+        if self.kept or self.sequential:
             return 1
         return max(1, min(self.unrolled, ACCUMULATORS // max(1, results)))
 
@@ -226,13 +226,13 @@ class LoopNest:
     ----------
     body : tuple of Item
         Items of the kernel, in order.
-    lent : mapping
+    scratch_outputs : mapping
         LOCAL that lies in an output buffer -> the PARAM of that buffer, and the index of the first
         element of the array in it.
     """
 
     body: tuple[Item, ...]
-    lent: Mapping[UOp, tuple[UOp, UOp]] = field(default_factory=dict)
+    scratch_outputs: Mapping[UOp, tuple[UOp, UOp]] = field(default_factory=dict)
 
 
 def build(info: Analysis, tiling: Tiling, device: DeviceSpec) -> LoopNest:
@@ -257,7 +257,7 @@ class _Builder:
         self.device = device
         self.stack = [_Open(None)]
         ordered = {
-            u.src[1:] for u in info.in_order if not any(r in tiling.outside for r in u.src[1:])
+            u.src[1:] for u in info.sequential if not any(r in tiling.outside for r in u.src[1:])
         }
         #: Reduced RANGEs of sequential sums. The innermost RANGE of each sum (`whole`) may be
         #: unrolled, the others (`single`) not.
@@ -266,7 +266,7 @@ class _Builder:
 
     def build(self) -> LoopNest:
         self._stores(list(self.info.sink.src))
-        return LoopNest(tuple(self.stack[0].items), lent(self.info, self.tiling))
+        return LoopNest(tuple(self.stack[0].items), scratch_outputs(self.info, self.tiling))
 
     def _stores(self, stores: list[UOp]) -> None:
         """Add `stores` under the open loops: first those that need no further loop."""
@@ -380,8 +380,8 @@ class _Builder:
         folds = tuple(u for u in nodes if u.op is Op.REDUCE)
         fills = tuple(u for u in nodes if u.op is Op.LOCAL)
         ahead = rows_ahead(self.info, nodes, closed[-1], self.tiling.tiles, self.device)
-        in_order = not self.info.in_order.isdisjoint(folds)
-        blocks = {} if in_order else self._blocks(folds)
+        sequential = not self.info.sequential.isdisjoint(folds)
+        blocks = {} if sequential else self._blocks(folds)
         loop = self._walk(
             closed, nodes, closed if folds else (), {closed[-1]: ahead}, blocks=blocks
         )
@@ -397,9 +397,9 @@ class _Builder:
             max(tile.lanes for tile in tiles),
             math.prod(len(tile.positions()) for tile in tiles),
             loop,
-            gate_of(self.info, nodes),
+            predicate_of(self.info, nodes),
             zeros_in(self.info, nodes, self.tiling.tiles),
-            in_order=in_order,
+            sequential=sequential,
         )
 
     def _asking(self, loop: Loop, values: list[UOp], closed: tuple[UOp, ...]) -> Loop:
@@ -501,7 +501,7 @@ class _Builder:
     ) -> Loop:
         """Return the loops over `closed` around the step that computes `nodes`."""
         self.stack += (_Open(r) for r in closed)
-        # The conditions of gated LOADs come before the values that they may skip.
+        # The conditions of predicated LOADs come before the values that they may skip.
         self._need(x.src[2] for u in nodes for x in self.info.loads(u.src[0]) if len(x.src) > 2)
         self._need(u.src[0] for u in nodes)
         fills = tuple(u for u in nodes if u.op is Op.LOCAL)

@@ -39,7 +39,7 @@ class Nest:
         Cost of one element of each REDUCE, in plain instructions.
     filling : float
         Cost of one element of all LOCALs in plain instructions, without work shared with REDUCEs.
-    in_order : bool
+    sequential : bool
         Whether each result is a sequential sum.
     awaited : bool
         Whether values under further loops use the results.
@@ -64,7 +64,7 @@ class Nest:
         self.work = 1.0 + folding / max(1, len(self.reduces))
         filled = [u.src[0] for u in self.fills]
         self.filling = info.weight([*values, *filled], costs) - folding
-        self.in_order = not info.in_order.isdisjoint(self.reduces)
+        self.sequential = not info.sequential.isdisjoint(self.reduces)
         self.awaited = not info.awaited.isdisjoint(self.reduces)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt.ir.local import flat_index, most_elements
 from kernelrt.ir.ops import ALU, Op
-from kernelrt.ir.reducers import of_nothing
+from kernelrt.ir.reducers import empty_result
 from kernelrt.ir.uop import UOp, toposort
 from kernelrt.loops.loop_ir import Axis, Fetch, Loop, Pass
 from kernelrt.loops.passes.prefetch_streams import AHEAD
@@ -44,15 +44,15 @@ def outline(nest: LoopNest, written: Mapping[UOp, UOp]) -> str:
     written : mapping of UOp to UOp
         Nodes before transcendental functions were lowered -> nodes of the kernel of `nest`.
     """
-    return "\n".join(_Outline(written, nest.lent).lines(nest.body, ()))
+    return "\n".join(_Outline(written, nest.scratch_outputs).lines(nest.body, ()))
 
 
 class _Outline:
     def __init__(
-        self, written: Mapping[UOp, UOp], lent: Mapping[UOp, tuple[UOp, UOp]]
+        self, written: Mapping[UOp, UOp], scratch_outputs: Mapping[UOp, tuple[UOp, UOp]]
     ) -> None:
         self.nodes = written
-        self.lent = lent
+        self.scratch_outputs = scratch_outputs
         self.before = {new: old for old, new in written.items()}
         #: Names of RANGEs, results and arrays.
         self.names: dict[UOp, str] = {}
@@ -74,10 +74,10 @@ class _Outline:
 
     def _pass(self, each: Pass, around: tuple[Loop, ...]) -> list[str]:
         """Return the lines of a pass, under its predicate if it has one."""
-        if each.gate is None:
+        if each.predicate is None:
             return self._loop(each.loop, around, each.zeros)
-        condition = self._expression(each.gate.condition, {})[0]
-        head = f"if any {condition}:" if each.gate.holds else f"unless all {condition}:"
+        condition = self._expression(each.predicate.condition, {})[0]
+        head = f"if any {condition}:" if each.predicate.holds else f"unless all {condition}:"
         return [head, *("    " + line for line in self._loop(each.loop, around, each.zeros))]
 
     def _loop(
@@ -106,10 +106,10 @@ class _Outline:
         """Yield the declarations of a pass: its arrays and accumulators."""
         for u in each.fills:
             self.names[u] = f"local{sum(n.op is Op.LOCAL for n in self.names)}"
-            empty = f" of {of_nothing(u.src[0].arg, u.dtype)}" if each.kept else ""
+            empty = f" of {empty_result(u.src[0].arg, u.dtype)}" if each.kept else ""
             kind = f"{u.dtype.name}[{most_elements(u.src[1:])}]"
-            if u in self.lent:
-                param, start = self.lent[u]
+            if u in self.scratch_outputs:
+                param, start = self.scratch_outputs[u]
                 kind += f" at p{param.arg[0]}[{self._expression(start, {})[0]}]"
             yield f"{self.names[u]} = {kind}{empty}"
         if each.kept:
@@ -120,7 +120,7 @@ class _Outline:
         for u in each.folds:
             number = sum(n.op is Op.REDUCE for n in self.names)
             self.names[u] = f"{_RESULTS[u.arg]}{number}"
-            first = of_nothing(u.arg, u.dtype)
+            first = empty_result(u.arg, u.dtype)
             yield f"{self.names[u]} = {first}" + (f", {copies} times" if copies > 1 else "")
 
     def _step(self, step: Step) -> list[str]:

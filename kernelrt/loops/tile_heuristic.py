@@ -365,7 +365,7 @@ class Chooser:
             return
         if stored is not None:
             yield from self._with_vector(nest, stored, outer)
-        if nest.in_order:
+        if nest.sequential:
             yield {}
             return
         # A pass that fills an array can only be vectorized along its innermost RANGE.

@@ -124,8 +124,8 @@ class _Check:
             _fault(nodes[0], "is computed outside a loop that it varies with")
         if opened and opened[-1].range not in each.outer:
             _fault(nodes[0], f"is computed again in the loop over RANGE {opened[-1].range.arg}")
-        gate = each.gate and each.gate.condition
-        if gate is not None and (each.fills or not self.info.deps[gate] <= around):
+        predicate = each.predicate and each.predicate.condition
+        if predicate is not None and (each.fills or not self.info.deps[predicate] <= around):
             _fault(
                 nodes[0],
                 "has a predicate that its pass cannot use: it is not known before the pass, or the "

@@ -44,7 +44,7 @@ def survey_open(
 
     Also return the BUFFER nodes, the CONST nodes that are not int64, the sizes, and the nodes with
     these sizes: the element count of a BUFFER, an int64 CONST, the arg of a RESHAPE, EXPAND, SHRINK
-    or PAD, shape and kernels of an UNWINDOW, kernels of a WINDOW, rows and numbers of a routine,
+    or PAD, shape and kernels of an COL2IM, kernels of a IM2COL, rows and numbers of a routine,
     and iterations of a loop. All are in the order in which the key counts them.
     """
 

@@ -29,8 +29,8 @@ cdef object INT64 = None
 cdef object SIZED = frozenset()
 cdef object SHRINK = None
 cdef object PAD = None
-cdef object WINDOW = None
-cdef object UNWINDOW = None
+cdef object IM2COL = None
+cdef object COL2IM = None
 cdef object ROUTINE = None
 cdef object OUTCOME = None
 cdef object LOOP = None
@@ -40,9 +40,9 @@ cdef object FLOWS = None
 
 def _name_ops(buffer, number, detach, int64, tuple floats, sized, shrink, pad, window, unwindow):
     """Tell what stands for memory, numbers and marks, and whose args are shapes, or have sizes."""
-    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED, SHRINK, PAD, WINDOW, UNWINDOW
+    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED, SHRINK, PAD, IM2COL, COL2IM
     BUFFER, NUMBER, DETACH, INT64, FLOATS = buffer, number, detach, int64, floats
-    SIZED, SHRINK, PAD, WINDOW, UNWINDOW = sized, shrink, pad, window, unwindow
+    SIZED, SHRINK, PAD, IM2COL, COL2IM = sized, shrink, pad, window, unwindow
 
 
 def _name_programs(routine, outcome, loop):
@@ -263,10 +263,10 @@ cdef class Survey:
         elif self.open_ and node.op in SIZED:
             self.put_sizes(node.arg)
             self.sized.append(node)
-        elif self.open_ and node.op is WINDOW:
+        elif self.open_ and node.op is IM2COL:
             self.put_windows(node.arg)
             self.sized.append(node)
-        elif self.open_ and node.op is UNWINDOW:
+        elif self.open_ and node.op is COL2IM:
             self.put_sizes(node.arg[0])
             self.put_windows(node.arg[1])
             self.sized.append(node)

@@ -52,7 +52,7 @@ cdef int64_t now_ns() noexcept nogil:
 
 
 @cython.final
-cdef class Course:
+cdef class MultiStepRun:
     """Where steps take their rows, where their results go, and how far they have come."""
 
     cdef Feed feed

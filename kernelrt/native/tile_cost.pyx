@@ -243,7 +243,7 @@ cdef class Tally:
     cdef array.array around, closed, fixed
     cdef list loads, reads
     cdef double sums, fills, work, filling, singles
-    cdef bint in_order, is_row, is_abreast
+    cdef bint sequential, is_row, is_interleaved
 
     def __init__(self, tiles, model, around, closed, loads, reads, **numbers):
         self.tiles, self.model = tiles, model
@@ -253,8 +253,8 @@ cdef class Tally:
         self.sums, self.fills = numbers["sums"], numbers["fills"]
         self.work, self.filling = numbers["work"], numbers["filling"]
         self.singles = numbers["singles"]
-        self.in_order, self.is_row = numbers["in_order"], numbers["is_row"]
-        self.is_abreast = numbers["is_abreast"]
+        self.sequential, self.is_row = numbers["sequential"], numbers["is_row"]
+        self.is_interleaved = numbers["is_interleaved"]
 
     cdef double cycles(self) except? -1.0:
         """Estimated cycles of all iterations under the tiles at hand."""
@@ -275,7 +275,7 @@ cdef class Tally:
         arithmetic *= 1 + model.exposed / max(1.0, accumulators)
         arithmetic += results * depth * self.filling / model.rate
         stores = results * depth * self.fills
-        chains = 1.0 if self.in_order else min(depth, floor(model.chains / max(1.0, accumulators)))
+        chains = 1.0 if self.sequential else min(depth, floor(model.chains / max(1.0, accumulators)))
         latency = model.latency * depth / max(1.0, chains) if self.sums else 0.0
         loads /= model.ports
         # The units work side by side; what is not the bottleneck still costs slots.
@@ -298,7 +298,7 @@ cdef class Tally:
                 packed = max(packed, tiles.wide(self.around.data.as_ints[i]))
             # Folding pairs costs three instructions a result; a lone vector, two a round.
             cost += self.singles * (3.0 if packed > 1 else 2.0 * max(1, self.rounds()) + 3.0)
-        if self.is_abreast:
+        if self.is_interleaved:
             # Rows side by side wait together.
             cost += self.tiled() * model.round * self.rounds()
         # One accumulator each has to be had, come what may.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from kernelrt.device.buffer import Buffer
-    from kernelrt.device.byte_ranges import Region
+    from kernelrt.device.byte_ranges import ByteRange
     from kernelrt.runtime.buffer_layout import Entry, Layout
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.memory import PlanMemory
@@ -164,7 +164,7 @@ class PlanAccessors(PlanCore):
         """Return whether the plan writes a buffer or a view of it."""
         return self._memory.writes(index)
 
-    def given(self) -> list[Region]:
+    def given(self) -> list[ByteRange]:
         """Return the byte ranges of the buffers given to the plan and to bodies of its regions."""
         own = [self._memory.region(i) for i in self._memory.given()]
         return own + [region for body in self.bodies for region in body.given()]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.device.byte_ranges import Region, region_of
+from kernelrt.device.byte_ranges import ByteRange, byte_range_of
 from kernelrt.errors import PlanBuildError
 from kernelrt.schedule.types import Intermediate
 
@@ -128,11 +128,11 @@ class Layout:
             other.entries.append(replace(entry, buffer=buffer))
         return other
 
-    def region(self, index: int) -> Region:
+    def region(self, index: int) -> ByteRange:
         """Return the byte range of an entry. Allocates the memory of a given buffer."""
         entry = self.entries[index]
         if entry.buffer is not None:
-            return region_of(entry.buffer)
+            return byte_range_of(entry.buffer)
         root, start = self.root(index)
         whole = self.entries[root]
-        return Region(whole.own or whole, 0, 0).part(start, entry.nbytes)
+        return ByteRange(whole.own or whole, 0, 0).part(start, entry.nbytes)

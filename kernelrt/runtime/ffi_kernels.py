@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.ffi import ForeignFunction, size_of
+from kernelrt.ir.ffi import FfiFunction, size_of
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.nest import NOTHING
 from kernelrt.ir.origin import Origin, summary
@@ -57,7 +57,7 @@ def foreign_kernel(ast: UOp, device: Device) -> CachedKernel:
     """
     verify_kernel(ast)
     (call,) = ast.src
-    callee: ForeignFunction = call.arg
+    callee: FfiFunction = call.arg
     slots = tuple(range(len(call.src)))
     n, last = callee.n_results, len(slots) - callee.fails
     numbers = _vals_for_call(callee)
@@ -70,7 +70,7 @@ def foreign_kernel(ast: UOp, device: Device) -> CachedKernel:
     )  # fmt: skip
 
 
-def _vals_for_call(callee: ForeignFunction) -> dict[str, int]:
+def _vals_for_call(callee: FfiFunction) -> dict[str, int]:
     """Return the values in `vals` for a C function, under names that no Variable can have.
 
     Raises
@@ -99,7 +99,7 @@ def _vals_for_call(callee: ForeignFunction) -> dict[str, int]:
     return head | slots | widths | sizes
 
 
-def _in_rows(callee: ForeignFunction) -> bool:
+def _in_rows(callee: FfiFunction) -> bool:
     """Return whether the EACH routine calls the function, instead of the plan."""
     return bool(callee.rows) or callee.ordered
 
@@ -113,13 +113,13 @@ class PreparedForeignCall(PreparedCustomFunction):
 
     Attributes
     ----------
-    callee : ForeignFunction
+    callee : FfiFunction
         Function to call.
     origins : tuple of Origin
         User code lines of the call.
     """
 
-    callee: ForeignFunction = field(kw_only=True)
+    callee: FfiFunction = field(kw_only=True)
     origins: tuple[Origin, ...] = field(default=(), kw_only=True)
 
     @property
@@ -146,7 +146,7 @@ def host_call(ident: int, item: KernelItem, places: Sequence[int]) -> PreparedFo
     places : sequence of int
         Index of the plan's buffer for each slot.
     """
-    callee: ForeignFunction = item.ast.src[0].arg
+    callee: FfiFunction = item.ast.src[0].arg
     function: Any = callee.function
     return PreparedForeignCall(
         ident, function, tuple(places), item.writes, callee=callee, origins=item.origins
@@ -162,7 +162,7 @@ class _Caller:
 
     __slots__ = ("_bits", "_callee", "_count", "_function", "_n")
 
-    def __init__(self, callee: ForeignFunction, function: Callable[..., Any]) -> None:
+    def __init__(self, callee: FfiFunction, function: Callable[..., Any]) -> None:
         self._callee = callee
         self._function = function
         self._n = callee.n_results

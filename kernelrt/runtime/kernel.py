@@ -75,7 +75,7 @@ class CachedKernel:
         Values in ``vals`` that are constants or are computed from Variables, by name.
     globals, outs, ins : tuple of int
         Slots that the kernel accesses, stores to, and only loads from.
-    lent : tuple of int
+    scratch_outputs : tuple of int
         Output slots that the kernel uses as scratch space before it stores the results, or to which
         it stores some results twice. No other slot may share a byte with them.
     chunk_bytes : mapping of int to int
@@ -124,7 +124,7 @@ class CachedKernel:
     target: DeviceSpec | None = None
     variant: str = ""
     stack_bytes: int = 0
-    lent: tuple[int, ...] = ()
+    scratch_outputs: tuple[int, ...] = ()
     chunk_bytes: Mapping[int, int] = field(default_factory=dict)
     numbers: Mapping[str, Dim] = field(default_factory=dict)
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
@@ -239,7 +239,7 @@ class CachedKernel:
             target=spec.device,
             variant=spec.variant,
             stack_bytes=spec.stack_bytes,
-            lent=tuple(spec.lent),
+            scratch_outputs=tuple(spec.scratch_outputs),
             chunk_bytes=dict(spec.chunk_bytes),
         )
 

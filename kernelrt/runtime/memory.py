@@ -10,7 +10,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.device.buffer import Buffer, whole
-from kernelrt.device.byte_ranges import Region, RegionMap, islands, region_of
+from kernelrt.device.byte_ranges import ByteRange, ByteRangeMap, byte_range_of, islands
 from kernelrt.errors import DTypeError, PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.runtime.ffi_kernels import PreparedForeignCall
 from kernelrt.runtime.plan_ops import PreparedBufferView, PreparedCustomFunction, written
@@ -63,11 +63,11 @@ class PlanMemory:
         """Return a buffer. Raise PlanReleasedError if it was dropped."""
         return _alive(self.buffers[index], index)
 
-    def region(self, index: int) -> Region:
+    def region(self, index: int) -> ByteRange:
         """Return the byte range of a buffer."""
         if self._layout.root_of(index).port:
             return self._layout.region(index)
-        return region_of(self.live(index))
+        return byte_range_of(self.live(index))
 
     def address(self, index: int) -> int:
         """Return the address of a buffer; for a port, a placeholder."""
@@ -203,7 +203,7 @@ class PlanMemory:
     def _check_overlap(self, new: Mapping[int, Buffer]) -> None:
         dirty = self._written()
         for i, buffer in new.items():
-            here, before = region_of(buffer), self._analysed[i]
+            here, before = byte_range_of(buffer), self._analysed[i]
             for j in range(len(self.buffers)):
                 if j in new or (i not in dirty and j not in dirty):
                     continue
@@ -249,9 +249,9 @@ class PlanMemory:
         self._renew_holds()
         return dropped
 
-    def _written_groups(self) -> list[tuple[Region, list[int]]]:
+    def _written_groups(self) -> list[tuple[ByteRange, list[int]]]:
         """Return the groups of overlapping given buffers of which the plan writes at least one."""
-        dirty: RegionMap[int] = RegionMap()
+        dirty: ByteRangeMap[int] = ByteRangeMap()
         for i in self._written():
             dirty.add(self.region(i), i)
         given = [(self.region(i), i) for i in self.given()]

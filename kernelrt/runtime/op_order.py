@@ -29,7 +29,7 @@ from kernelrt.schedule.memory.verify_plan import verify_steps
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from kernelrt.device.byte_ranges import Region
+    from kernelrt.device.byte_ranges import ByteRange
     from kernelrt.runtime.buffer_layout import Layout
     from kernelrt.schedule.types import Intermediate
 
@@ -193,12 +193,12 @@ def _access(op: PreparedOp, layout: Layout) -> Access:
     )
 
 
-def _read_by_bodies(op: PreparedOp) -> list[Region]:
+def _read_by_bodies(op: PreparedOp) -> list[ByteRange]:
     """Return the byte ranges of buffers given to bodies of a region, which only read them."""
     return op.given() if isinstance(op, PreparedRegion) else []
 
 
-def _touched(op: PreparedOp, index: int, layout: Layout) -> Region:
+def _touched(op: PreparedOp, index: int, layout: Layout) -> ByteRange:
     """Return the bytes of a buffer that `op` may access."""
     whole = layout.region(index)
     return whole.part(0, largest(op.nbytes)) if isinstance(op, PreparedCopy) else whole
@@ -215,7 +215,7 @@ def _shadow(early: set[int], ops: Sequence[PreparedOp], layout: Layout) -> dict[
     return shadows
 
 
-def _copy_of(group: list[int], bytes_of_all: Region, layout: Layout) -> dict[int, int]:
+def _copy_of(group: list[int], bytes_of_all: ByteRange, layout: Layout) -> dict[int, int]:
     # The copy starts at the same offset in a cache line, to keep the alignment.
     begin = bytes_of_all.start
     pad = begin % 64
@@ -295,7 +295,7 @@ def unwritten(
     """
     contents: dict[Intermediate, Storage] = {}
 
-    def missing(index: int, region: Region) -> list[tuple[int, int]]:
+    def missing(index: int, region: ByteRange) -> list[tuple[int, int]]:
         own = layout.root_of(index).own
         if own is None or region.nbytes <= 0:
             return []
@@ -333,7 +333,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
     return out
 
 
-def _reached(op: PreparedOp, position: int, layout: Layout) -> Region:
+def _reached(op: PreparedOp, position: int, layout: Layout) -> ByteRange:
     """Return the bytes that `op` reads or writes at `position`; for a kernel, the slot's size."""
     whole = _touched(op, op.buffer_indices[position], layout)
     if isinstance(op, PreparedKernel):

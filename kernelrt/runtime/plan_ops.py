@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt.device.byte_ranges import Region
+    from kernelrt.device.byte_ranges import ByteRange
     from kernelrt.ir import Dim
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.plan import ExecutionPlan
@@ -142,7 +142,7 @@ class PreparedKernel:
                 )
         return tuple(bounds[n] for n in free if n not in self.fixedvars)
 
-    def check_lent(self, region: Callable[[int], Region]) -> None:
+    def check_lent(self, region: Callable[[int], ByteRange]) -> None:
         """Check that no slot shares a byte with an output that the kernel uses as scratch space.
 
         Parameters
@@ -155,7 +155,7 @@ class PreparedKernel:
         PlanBuildError
             Two slots share bytes; the message names both.
         """
-        for slot in self.kernel.lent:
+        for slot in self.kernel.scratch_outputs:
             here = region(self.buffer_indices[slot])
             for other, index in enumerate(self.buffer_indices):
                 if other != slot and here.meets(region(index)):
@@ -440,7 +440,7 @@ class PreparedRegion:
         check_region(self)
         self.may_fail |= any(can_fail(op) for body in self.bodies for op in body.prepared_ops)
 
-    def given(self) -> list[Region]:
+    def given(self) -> list[ByteRange]:
         """Return the byte ranges of the buffers given to the bodies, which only read them."""
         return [region for body in self.bodies for region in body.given()]
 

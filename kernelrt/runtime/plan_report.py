@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.domain import Domain, decoded
-from kernelrt.ir.ffi import ForeignFunction
+from kernelrt.ir.ffi import FfiFunction
 from kernelrt.ir.routine import is_call
 from kernelrt.ir.shape import as_dim
 from kernelrt.ir.status import unpack
@@ -124,7 +124,7 @@ def index_error(
     checks = [n for n in toposort([launch.ast]) if n.op is Op.BOUND and n.arg[0] == number]
     if is_call(launch.ast):
         who = launch.title
-        if isinstance(launch.ast.src[0].arg, ForeignFunction):
+        if isinstance(launch.ast.src[0].arg, FfiFunction):
             return CustomFunctionError(
                 f"{launch.label}, {who}: the function reported failure {status_word}"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt.device.byte_ranges import region_of
+from kernelrt.device.byte_ranges import byte_range_of
 from kernelrt.errors import PlanBuildError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def moved_with(
         The preparation computes the old or the new buffer, or reads bytes that the plan would
         write, or reads the old buffer together with memory around it.
     """
-    here, after = memory.region(index), region_of(buffer)
+    here, after = memory.region(index), byte_range_of(buffer)
     moved = preparation.following(memory, {index: buffer})
     for i in preparation.given():
         there = preparation.region(i)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID
 from kernelrt.ir import Op
-from kernelrt.ir.ffi import ForeignFunction
+from kernelrt.ir.ffi import FfiFunction
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.shape import as_dim, as_uop, dim_max
 from kernelrt.native.routines import ADDRESSES
@@ -44,7 +44,7 @@ def routine_kernel(ast: UOp, device: Device) -> CachedKernel:
     SpecError
         The AST breaks a rule.
     """
-    if isinstance(ast.src[0].arg, ForeignFunction):
+    if isinstance(ast.src[0].arg, FfiFunction):
         return foreign_kernel(ast, device)
     verify_kernel(ast)
     (call,) = ast.src

@@ -22,7 +22,7 @@ from kernelrt.runtime.plan_ops import PreparedKernel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kernelrt.device.byte_ranges import Region
+    from kernelrt.device.byte_ranges import ByteRange
     from kernelrt.device.costs import Costs
     from kernelrt.runtime.plan_ops import PreparedOp
 
@@ -67,7 +67,7 @@ class _Access:
     access the whole buffer.
     """
 
-    region: Region
+    region: ByteRange
     writes: bool
     span: int
 
@@ -91,7 +91,7 @@ class _Link:
 def find_chains(
     ops: Sequence[PreparedOp],
     apart: Callable[[PreparedOp], bool],
-    region: Callable[[int], Region],
+    region: Callable[[int], ByteRange],
     processors: int,
 ) -> list[Chain]:
     """Return the chains of a plan that are estimated to save time.
@@ -128,7 +128,7 @@ def find_chains(
 
 
 def rechained(
-    chains: Iterable[Chain], ops: Sequence[PreparedOp], region: Callable[[int], Region]
+    chains: Iterable[Chain], ops: Sequence[PreparedOp], region: Callable[[int], ByteRange]
 ) -> list[Chain]:
     """Return the chains that remain valid after kernels of their ops were replaced.
 
@@ -146,7 +146,7 @@ def rechained(
     return found
 
 
-def _link(op: PreparedOp, region: Callable[[int], Region]) -> _Link | None:
+def _link(op: PreparedOp, region: Callable[[int], ByteRange]) -> _Link | None:
     if not isinstance(op, PreparedKernel) or op.kernel.vars or op.kernel.target is None:
         return None
     chunks = op.kernel.global_size[0]

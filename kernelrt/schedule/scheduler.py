@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt.device.byte_ranges import RegionMap
+from kernelrt.device.byte_ranges import ByteRangeMap
 from kernelrt.device.spec import host
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.ffi import FfiResult
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.origin import spread
 from kernelrt.ir.region import Loop
@@ -22,23 +22,23 @@ from kernelrt.schedule.kernels.canonical_form import Forms
 from kernelrt.schedule.kernels.drop_bounds_checks import drop_repeated
 from kernelrt.schedule.kernels.lower import lower_group
 from kernelrt.schedule.kernels.region_bodies import RegionDraft, run_of
-from kernelrt.schedule.kernels.unscheduled import CallDraft, CopyDraft, Draft, KernelDraft
+from kernelrt.schedule.kernels.unscheduled import CallDraft, CopyDraft, KernelDraft, UnscheduledItem
 from kernelrt.schedule.memory.arena import plan_arena, touched
 from kernelrt.schedule.memory.commits import Commit, settle
 from kernelrt.schedule.memory.hazards import Extents, accesses, dependencies, extent
 from kernelrt.schedule.memory.item_order import execution_order
-from kernelrt.schedule.memory.partial_writes import join_assigned
+from kernelrt.schedule.memory.partial_writes import concatenate_assigned
 from kernelrt.schedule.memory.verify_schedule import verify_schedule
 from kernelrt.schedule.rewrite.array_layouts import free_contractions
 from kernelrt.schedule.rewrite.concatenate_products import concatenate_products
-from kernelrt.schedule.rewrite.materialize_padding import store_margins
-from kernelrt.schedule.rewrite.one_pass_reductions import fold_online
-from kernelrt.schedule.rewrite.prepack_in_loops import relay_matrices
-from kernelrt.schedule.rewrite.push_down_slices import crop_graph
+from kernelrt.schedule.rewrite.materialize_padding import materialize_padding
+from kernelrt.schedule.rewrite.one_pass_reductions import reduce_in_one_pass
+from kernelrt.schedule.rewrite.prepack_in_loops import prepack_matrices
+from kernelrt.schedule.rewrite.push_down_slices import push_slices_down
 from kernelrt.schedule.rewrite.simplify import simplify_graph
 from kernelrt.schedule.rewrite.split_products import block_contractions
 from kernelrt.schedule.rewrite.split_reductions import split_reductions
-from kernelrt.schedule.rewrite.transpose_operands import turn_operands
+from kernelrt.schedule.rewrite.transpose_operands import transpose_operands
 from kernelrt.schedule.types import Intermediate, Item, KernelItem, RegionItem, Schedule
 
 if TYPE_CHECKING:
@@ -88,16 +88,16 @@ def schedule(
     for place, value in commits:
         _check_commit(place, value)
     advance()
-    values = relay_matrices([*outputs, *(value for _, value in commits)])
+    values = prepack_matrices([*outputs, *(value for _, value in commits)])
     values = simplify_graph(values)
-    cropped = crop_graph(join_assigned(values))
+    cropped = push_slices_down(concatenate_assigned(values))
     if cropped != values:
         values = simplify_graph(cropped)
     target = host() if device is None else device
-    values = fold_online(concatenate_products(values, target), target)
+    values = reduce_in_one_pass(concatenate_products(values, target), target)
     values = split_reductions(values, target)
-    values = store_margins(block_contractions(values, target), target)
-    values = turn_operands(free_contractions(values))
+    values = materialize_padding(block_contractions(values, target), target)
+    values = transpose_operands(free_contractions(values))
     verify_tensor(values)
     return _Scheduling(
         values[: len(outputs)],
@@ -123,7 +123,7 @@ class _Scheduling:
         self._device = device
         self._outputs = outputs
         self._where = Extents()
-        self._changing: RegionMap[None] = RegionMap()
+        self._changing: ByteRangeMap[None] = ByteRangeMap()
         self._commits: list[tuple[UOp, UOp]] = []
         for target, value in commits:
             # A commit of the target itself is needed only if an earlier commit changes the target.
@@ -132,7 +132,7 @@ class _Scheduling:
                 self._changing.add(self._where[target], None)
         self._indexer = Indexer()
         self._places: dict[UOp, UOp] = {}
-        self._drafts: list[Draft] = []
+        self._drafts: list[UnscheduledItem] = []
 
     def run(self, arena: bool) -> Schedule:
         fusion = self._fuse()
@@ -176,7 +176,7 @@ class _Scheduling:
         operands = [strip(s) for s in node.src]
         places = [n if n.op is Op.BUFFER else self._places[n] for n in operands]
         results = [self._places[node]]
-        if isinstance(node.arg, Foreign):
+        if isinstance(node.arg, FfiResult):
             wanted = {root.arg.index: self._places[root] for root in group.roots}
             slots = node.arg.callee.slots[: node.arg.callee.n_results]
             results = [

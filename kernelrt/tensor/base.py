@@ -80,7 +80,7 @@ graph_templates._name_ops(
 )  # fmt: skip
 graph_templates._name_types(Custom, dt.DType, dt.bool_, (bool, int, float, str, Op, dt.DType, type))
 _name_buffer(Op.BUFFER)
-_name_values(Op.IOTA, Kept, (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH})
+_name_values(Op.IOTA, Kept, (MOVEMENT - {Op.COL2IM}) | {Op.DETACH})
 
 
 class TensorBase(LazyHandle):

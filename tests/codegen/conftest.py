@@ -34,8 +34,8 @@ class Build:
         return UOp(Op.PARAM, dtype, (), (slot, size))
 
     @staticmethod
-    def load(param: UOp, index: UOp, *gate: UOp) -> UOp:
-        return UOp(Op.LOAD, param.dtype, (param, simplify(index), *gate))
+    def load(param: UOp, index: UOp, *predicate: UOp) -> UOp:
+        return UOp(Op.LOAD, param.dtype, (param, simplify(index), *predicate))
 
     @staticmethod
     def store(param: UOp, index: UOp, value: UOp, *loops: UOp) -> UOp:

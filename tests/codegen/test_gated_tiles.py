@@ -6,7 +6,7 @@ import pytest
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, const
-from kernelrt.loops.passes.predication import Gate, computed
+from kernelrt.loops.passes.predication import Predicate, computed
 from kernelrt.loops.tiles import Tile
 
 
@@ -63,19 +63,19 @@ def test_tiles_are_left_out_where_no_element_is_looked_at(name, sizes, holds):
             for at in itertools.product(*tile))
         for tile in itertools.product(*turns)
     ]  # fmt: skip
-    assert computed(Gate(mask, holds), tiles) == pytest.approx(sum(left) / len(left))
+    assert computed(Predicate(mask, holds), tiles) == pytest.approx(sum(left) / len(left))
 
 
 def test_of_many_tiles_some_are_looked_at():
     j, k = loop(4096, 0), loop(4096, 1)
-    part = computed(Gate(later(j, k), holds=False), {j: Tile(4, 1), k: Tile(16, 16)})
+    part = computed(Predicate(later(j, k), holds=False), {j: Tile(4, 1), k: Tile(16, 16)})
     assert part == pytest.approx(0.5, abs=0.02)
 
 
 def test_a_mask_of_data_leaves_all():
     j = loop(8, 0)
     mask = (j * j).alu(Op.LT, const(0, dt.int64))
-    assert computed(Gate(mask, holds=True), {}) == 1.0
+    assert computed(Predicate(mask, holds=True), {}) == 1.0
 
 
 @pytest.mark.parametrize("tall", [1, 4, 64])
@@ -83,8 +83,8 @@ def test_a_mask_of_data_leaves_all():
 @pytest.mark.parametrize(("blocks", "parts"), [(32, 16), (8, 4), (48, 24)])
 def test_of_rows_and_columns_in_parts_some_tiles_are_looked_at(blocks, parts, wide, tall):
     block, row, part, column = loop(blocks, 0), loop(64, 1), loop(parts, 2), loop(128, 3)
-    gate = Gate(later(block * 64 + row, part * 128 + column), holds=False)
+    predicate = Predicate(later(block * 64 + row, part * 128 + column), holds=False)
     rows, columns = blocks * 64 // tall, parts * 128 // wide
     left = sum(min(columns, (tall * i + tall - 1) // wide + 1) for i in range(rows))
-    got = computed(gate, {row: Tile(tall, 1), column: Tile(wide, 16)})
+    got = computed(predicate, {row: Tile(tall, 1), column: Tile(wide, 16)})
     assert got == pytest.approx(left / (rows * columns), abs=0.02)

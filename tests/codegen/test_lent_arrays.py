@@ -11,7 +11,7 @@ from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp
 from kernelrt.loops.analysis import Analysis
 from kernelrt.loops.passes.fuse_loops import merge_passes
-from kernelrt.loops.passes.share_arrays import lent
+from kernelrt.loops.passes.share_arrays import scratch_outputs
 from kernelrt.loops.tiles import Tile
 from kernelrt.loops.tiling import Tiling
 
@@ -53,7 +53,8 @@ def lies(ast, *, turned=False, **how):
         how["chunked"] = ranges[how["chunked"]]
     if "wide" in how:
         how["tiles"] = {ranges[how.pop("wide")]: Tile(4, 4)}
-    return [param.arg[0] for param, _ in lent(info, Tiling(order=tuple(order), **how)).values()]
+    found = scratch_outputs(info, Tiling(order=tuple(order), **how))
+    return [param.arg[0] for param, _ in found.values()]
 
 
 def test_a_row_lies_where_its_results_are_stored(build):

@@ -144,8 +144,8 @@ def test_functions_read_as_such_and_shared_values_have_names(build):
     i = build.range(20, 0)
     x = build.load(build.param(1, 20), i)
     wave = UOp(Op.TANH, dt.float32, (x * 2.0,))
-    gate = UOp(Op.WHERE, dt.float32, (wave < 0.5, wave, -wave / (wave + 1.0)))
-    ast = build.sink(build.store(build.param(0, 20), i * 3 + 1, gate))
+    predicate = UOp(Op.WHERE, dt.float32, (wave < 0.5, wave, -wave / (wave + 1.0)))
+    ast = build.sink(build.store(build.param(0, 20), i * 3 + 1, predicate))
     assert LLVMRenderer(DeviceSpec.avx2()).outline(ast).splitlines()[1:] == [
         "    v1 = tanh(p1[i] * 2.0)",
         "    p0[i * 3 + 1] = v1 if v1 < 0.5 else -v1 / (v1 + 1.0)",

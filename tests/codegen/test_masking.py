@@ -25,10 +25,11 @@ def where(mask: UOp, yes: float, no: float) -> UOp:
 
 def computed(element: UOp) -> list[bool] | None:
     """For each block whether it is computed."""
-    gate = needed(element, (COLUMN, ROW), ROW, itertools.count(10))
-    if gate is None:
+    predicate = needed(element, (COLUMN, ROW), ROW, itertools.count(10))
+    if predicate is None:
         return None
-    found = [simplify(substitute([gate], {BLOCK: const(b, dt.int64)})[0]) for b in range(BLOCKS)]
+    blocks = [{BLOCK: const(b, dt.int64)} for b in range(BLOCKS)]
+    found = [simplify(substitute([predicate], block)[0]) for block in blocks]
     assert all(x.op is Op.CONST for x in found)
     return [bool(x.arg) for x in found]
 

@@ -202,8 +202,8 @@ def test_adding_at_rows_picked_by_data_keeps_every_addend(run, build, rng, width
 @pytest.mark.parametrize("dtype", [d for d in dt.ALL if d is not dt.bfloat16], ids=lambda d: d.name)
 def test_padding_reads_zero_outside(run, build, rng, dtype):
     r = build.range(40, 0)
-    gate = (r >= 3) & (r < 13)
-    value = build.load(build.param(1, 10, dtype), r - 3, gate)
+    predicate = (r >= 3) & (r < 13)
+    value = build.load(build.param(1, 10, dtype), r - 3, predicate)
     data = (rng.standard_normal(10) * 9).astype(dt.to_numpy(dtype))
     out = np.ones(40, dt.to_numpy(dtype))
     run(build.sink(build.store(build.param(0, 40, dtype), r, value)), [out, data])

@@ -95,8 +95,8 @@ def test_a_last_panel_repeats_columns_where_turning_them_would_cost_more(build):
 def test_an_output_of_repeated_columns_shares_its_memory_with_nothing(build):
     """Plans refuse it: the second time an operand would be read that the first has written to."""
     target = LLVMRenderer(DeviceSpec.avx512())
-    for sizes, lent in (((64, 300, 64), [0]), ((64, 304, 64), []), ((16, 300, 64), [])):
-        assert target.render(product(build, sizes, "NT")).lent == lent
+    for sizes, scratch_outputs in (((64, 300, 64), [0]), ((64, 304, 64), []), ((16, 300, 64), [])):
+        assert target.render(product(build, sizes, "NT")).scratch_outputs == scratch_outputs
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16"])

@@ -44,7 +44,7 @@ def scores(build, queries, keys, width, *, columns):
     )
 
 
-def in_order(x, y):
+def sequential(x, y):
     """By fused multiply-adds of float32, one after the other."""
     total = np.full((len(x), len(y)), np.float32(-0.0))
     for k in range(x.shape[1]):
@@ -82,7 +82,7 @@ def test_rows_and_columns_under_any_tiles_have_the_same_bits(build, rng, size):
     queries, keys, width = size
     x = rng.standard_normal((queries, width)).astype(np.float32)
     y = rng.standard_normal((keys, width)).astype(np.float32)
-    expected = in_order(x, y) if host().has_fma else None
+    expected = sequential(x, y) if host().has_fma else None
     for columns in (False, True):
         ast = scores(build, *size, columns=columns)
         for text in variants(ast, 6, seed=width):
@@ -107,10 +107,10 @@ def test_longer_sums_are_split_up(build, width):
     ast = scores(build, 8, 32, width, columns=False)
     info = Analysis(ast)
     [fold] = [u for u in info.reduces if u.arg is Op.ADD]
-    assert (fold in info.in_order) == (width == IN_ORDER)
+    assert (fold in info.sequential) == (width == IN_ORDER)
     order = sorted(info.deps_of(s.src[1] for s in info.sink.src), key=lambda r: r.arg)
     nest = nest_of(info, Tiling({fold.src[1]: Tile(32, 16)}, tuple(order)), host())
     [each] = [p for p in passes(nest.body) if fold in p.folds]
-    assert each.in_order == (width == IN_ORDER)
+    assert each.sequential == (width == IN_ORDER)
     assert (each.copies(1) == 1 and each.vector is None) == (width == IN_ORDER)
 

@@ -18,7 +18,7 @@ def tally(loads=(), reads=(), extents=(100, 64), **numbers):
     tiles = Tiles({ROW: 0, DEPTH: 1}, extents, [True, True])
     usual = {
         "sums": 1, "fills": 0, "work": 1.0, "filling": 0.0, "singles": extents[0],
-        "in_order": False, "is_row": False, "is_abreast": False,
+        "sequential": False, "is_row": False, "is_interleaved": False,
     }  # fmt: skip
     return Tally(tiles, BY, [0], [1], list(loads), list(reads), **(usual | numbers))
 

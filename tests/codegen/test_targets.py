@@ -66,8 +66,8 @@ def test_checked_and_masked_access_compiles(target, build):
          build.param(3, 1, dt.int64)),
         (0, False),
     )  # fmt: skip
-    gate = j < 20
-    value = build.load(build.param(1, 50 * 24), row * 24 + j, gate)
+    predicate = j < 20
+    value = build.load(build.param(1, 50 * 24), row * 24 + j, predicate)
     ast = build.sink(build.store(build.param(0, 30 * 24), i * 24 + j, value))
     assert "ret" in assembly(target, ast)
 

@@ -1,6 +1,6 @@
 """A plugin of pytest for array-api-tests: what ``docs/array_api.md`` says is not there is skipped.
 
-The suite takes complex numbers for granted. Its module ``dtype_helpers`` looks for the widest
+The suite takes complex numbers for known_true. Its module ``dtype_helpers`` looks for the widest
 complex type when it is imported; here float64 takes its place.
 """
 

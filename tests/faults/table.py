@@ -76,7 +76,7 @@ FAULTS: Final = (
         "Of a matrix that a kernel reads the diagonal of, only the diagonal is stored.",
     ),
     Fault(
-        "narrow-gate", "schedule", "kernelrt/schedule/fuse/predicates.py",
+        "narrow-predicate", "schedule", "kernelrt/schedule/fuse/predicates.py",
         "high = _wider(a.high(at), b.high(at), least=False)",
         "high = _wider(a.high(at), b.high(at), least=True)",
         "The sum of two padded parts of one value misses elements of the part further back.",

@@ -464,7 +464,7 @@ def test_a_list_that_cannot_be_put_right_does_not_hide_the_error(call):
 def test_a_look_takes_no_longer_than_it_may():
     """However much there is within reach: each call of a loop looks."""
     from kernelrt.jit.effects.purity import ROOM
-    from kernelrt.jit.effects.side_effects import Surroundings
+    from kernelrt.jit.effects.side_effects import OuterState
 
     held = Holder()
     held.items = [[float(i) for i in range(1000)] for _ in range(1000)]
@@ -475,7 +475,7 @@ def test_a_look_takes_no_longer_than_it_may():
     def f(x):
         return held.functions[0](x) + held.items[0][0]
 
-    around = Surroundings(("", f), room=ROOM)
+    around = OuterState(("", f), room=ROOM)
     seen = sum(len(place.before) for place in around._snapshots)
     assert ROOM // 4 < seen <= ROOM
     assert len(around._snapshots) + len(around._codes) <= ROOM // 8

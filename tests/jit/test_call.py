@@ -16,7 +16,7 @@ from kernelrt.errors import (
     VariableError,
 )
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.ffi import Foreign, ForeignFunction
+from kernelrt.ir.ffi import FfiFunction, FfiResult
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.tensor.nodes import build
@@ -309,17 +309,19 @@ def test_a_function_that_runs_its_own_plan_is_told_so():
 def _callee(**changes):
     known = {"name": "f", "function": np.sort, "address": 0,
              "operands": (((2,), krt.float32),), "results": (((3,), krt.int64),)}  # fmt: skip
-    return ForeignFunction(**{**known, **changes})
+    return FfiFunction(**{**known, **changes})
 
 
 def test_the_rules_of_graphs_name_what_breaks_them():
     x, y = krt.ones(2).realize().uop, krt.ones(3).realize().uop
     verify_tensor([build.foreign(_callee(), 0, x)])
     for node, message in (
-        (UOp(Op.CALL, krt.float32, (x,), Foreign(_callee(), 0)), "has no result 0 of that type"),
-        (UOp(Op.CALL, krt.int64, (y,), Foreign(_callee(), 0)), "must have the shapes and types of"),
-        (UOp(Op.CALL, krt.int64, (), Foreign(_callee(), 0)), "must have the shapes and types of"),
-        (UOp(Op.CALL, krt.int64, (x,), "f"), "must be a Routine or a Foreign"),
+        (UOp(Op.CALL, krt.float32, (x,), FfiResult(_callee(), 0)), "has no result 0 of that type"),
+        (UOp(Op.CALL, krt.int64, (y,), FfiResult(_callee(), 0)),
+         "must have the shapes and types of"),
+        (UOp(Op.CALL, krt.int64, (), FfiResult(_callee(), 0)),
+         "must have the shapes and types of"),
+        (UOp(Op.CALL, krt.int64, (x,), "f"), "must be a Routine or an FfiResult"),
     ):
         with pytest.raises(SpecError, match=message):
             verify_tensor([node])

@@ -240,7 +240,7 @@ def in_three_buffers(kernel: CachedKernel, arrays: list[np.ndarray]) -> Executio
 @pytest.mark.parametrize("other", [1, 2])
 def test_an_output_that_holds_other_values_first_is_no_other_slot(other):
     kernel = kernels.get(squares_over_their_sum(4, 50))
-    assert kernel.lent == (0,)
+    assert kernel.scratch_outputs == (0,)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((4, 50)).astype(np.float32) for _ in range(3)]
     _, x, y = (a.copy() for a in arrays)
@@ -258,14 +258,14 @@ def test_no_code_takes_a_plan_over_whose_outputs_it_wants_to_itself():
     lends = kernels.get(ast)
     texts = (v.text for v in opened("CPU").renderer.variants(ast))
     every = (kernel_cache.build([(ast, text)])[0] for text in texts)
-    does_not = next(kernel for kernel in every if not kernel.lent)
+    does_not = next(kernel for kernel in every if not kernel.scratch_outputs)
     arrays = [np.arange(200, dtype=np.float32).reshape(4, 50) for _ in range(3)]
     plan = in_three_buffers(does_not, [arrays[2], *arrays[1:]]).build()
     with pytest.raises(PlanBuildError, match="shares memory with slot 2"):
         plan.exchange({does_not: lends})
     assert plan.kernels == (does_not,)
     krt.autotune(plan, budget_seconds=0.5, keep=False)
-    assert not plan.kernels[0].lent
+    assert not plan.kernels[0].scratch_outputs
 
 
 def test_a_part_of_an_intermediate_is_written_before_it_is_read():

@@ -23,7 +23,7 @@ from kernelrt.native import locks
 from kernelrt.native.thread_modes import local
 from kernelrt.runtime import kernel_cache
 from kernelrt.tensor import state
-from kernelrt.tensor.tracing.vmap_trace import MemberTrace
+from kernelrt.tensor.tracing.vmap_trace import VmapTrace
 
 MOST = int(os.environ.get("KERNELRT_INTERRUPTS", "150"))
 RUNS = 4
@@ -332,7 +332,7 @@ def taken_apart():
 
 
 def outside_of_members():
-    with MemberTrace(2, "different", krt.Tensor) as trace:
+    with VmapTrace(2, "different", krt.Tensor) as trace:
         trace._outside(lambda: len(""))
 
 

@@ -172,11 +172,11 @@ def layer_norm(x: UOp) -> UOp:
 
 
 def windows(x: UOp, *args: tuple[int, int, int, int]) -> UOp:
-    return UOp(Op.WINDOW, x.dtype, (x,), args)
+    return UOp(Op.IM2COL, x.dtype, (x,), args)
 
 
 def unwindows(y: UOp, shape: Sequence[Dim], *args: tuple[int, int, int, int]) -> UOp:
-    return UOp(Op.UNWINDOW, y.dtype, (y,), (tuple(shape), args))
+    return UOp(Op.COL2IM, y.dtype, (y,), (tuple(shape), args))
 
 
 def conv2d(x: UOp, w: UOp, stride: int = 1, padding: int = 0) -> UOp:

@@ -107,16 +107,18 @@ class KernelRun:
             full[self.axis[r]] = self._size(r)
         return np.broadcast_to(value, full)
 
-    def _element(self, node: UOp, held: Array, index: Array, gate: Array | None = None) -> Array:
+    def _element(
+        self, node: UOp, held: Array, index: Array, predicate: Array | None = None
+    ) -> Array:
         """Return elements of a LOCAL, from the array of each iteration of the enclosing loops."""
         own = [self.axis[r] for r in node.src[0].src[1:]]
         outer = tuple(1 if k in own else n for k, n in enumerate(held.shape))
         rows = np.moveaxis(held, own, range(held.ndim - len(own), held.ndim))
         rows = rows.reshape(*outer, -1)
-        if gate is not None:
-            index, gate = np.broadcast_arrays(index, gate)
-            index = np.where(gate, index, 0)
-            if not gate.any():
+        if predicate is not None:
+            index, predicate = np.broadcast_arrays(index, predicate)
+            index = np.where(predicate, index, 0)
+            if not predicate.any():
                 return np.zeros(index.shape, held.dtype)
         shape = np.broadcast_shapes(outer, index.shape)
         if 0 in shape:
@@ -125,21 +127,21 @@ class KernelRun:
         assert index.max() < rows.shape[-1], "index beyond the array"
         rows = np.broadcast_to(rows, (*shape, rows.shape[-1]))
         value = np.take_along_axis(rows, np.broadcast_to(index, shape)[..., None], -1)[..., 0]
-        return value if gate is None else np.where(gate, value, held.dtype.type(0))
+        return value if predicate is None else np.where(predicate, value, held.dtype.type(0))
 
-    def _load(self, node: UOp, index: Array, gate: Array | None = None) -> Array:
+    def _load(self, node: UOp, index: Array, predicate: Array | None = None) -> Array:
         memory = self.buffers[node.src[0].arg[0]]
-        if gate is not None:
-            index, gate = np.broadcast_arrays(index, gate)
-            index = np.where(gate, index, 0)
+        if predicate is not None:
+            index, predicate = np.broadcast_arrays(index, predicate)
+            index = np.where(predicate, index, 0)
         if index.size == 0:
             return np.zeros(index.shape, memory.dtype)
-        if gate is not None and not gate.any():
+        if predicate is not None and not predicate.any():
             return np.zeros(index.shape, memory.dtype)
         assert index.min() >= 0, "index below the buffer"
         assert index.max() < len(memory), "index beyond the buffer"
         value = memory[index]
-        return value if gate is None else np.where(gate, value, memory.dtype.type(0))
+        return value if predicate is None else np.where(predicate, value, memory.dtype.type(0))
 
     def _store(self, store: UOp) -> None:
         memory = self.buffers[store.src[0].arg[0]]

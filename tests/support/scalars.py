@@ -90,7 +90,7 @@ def evaluate(node: UOp, env: Mapping[UOp, Array]) -> Array:
         operands = [values[s] for s in u.src]
         if u.op is Op.CONST:
             out = np.array(u.arg, numpy_type(u.dtype))
-        elif u.op is Op.RARE:
+        elif u.op is Op.COLD:
             out = _rare(u, *operands)
         else:
             out = compute(u, operands)

@@ -10,7 +10,7 @@ import pytest
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.ir.integers import EXACT, exact
-from kernelrt.ir.reducers import is_identity, of_nothing, start, starts_with_nothing
+from kernelrt.ir.reducers import empty_result, is_identity, start, start_is_empty_result
 from kernelrt.ir.span import span
 from kernelrt.runtime.sizes import evaluate
 from kernelrt.schedule.rewrite.constant_folding import fold
@@ -130,7 +130,7 @@ def test_integers_go_round_in_a_circle(dtype: dt.DType) -> None:
 def test_reductions_of_nothing_are_those_of_numpy(reducer: Op) -> None:
     for dtype in (*INTEGERS, *FLOATS):
         wanted = NUMPY[reducer].reduce(np.zeros(0, dt.to_numpy(dtype)))
-        assert of_nothing(reducer, dtype) == wanted
+        assert empty_result(reducer, dtype) == wanted
 
 
 @pytest.mark.parametrize("reducer", [Op.ADD, Op.MUL, Op.MAX, Op.MIN], ids=lambda op: op.name)
@@ -146,6 +146,6 @@ def test_what_a_reduction_starts_with_changes_no_element(reducer: Op) -> None:
 
 def test_only_sums_of_floats_start_with_another_zero() -> None:
     for reducer, dtype in itertools.product((Op.ADD, Op.MUL, Op.MAX, Op.MIN), dt.ALL):
-        assert starts_with_nothing(reducer, dtype) is not (reducer is Op.ADD and dtype.is_float)
+        assert start_is_empty_result(reducer, dtype) is not (reducer is Op.ADD and dtype.is_float)
         assert is_identity(const(start(reducer, dtype), dtype), reducer)
     assert not is_identity(const(0.0, dt.float32), Op.ADD)

@@ -9,7 +9,7 @@ from support.between import Between
 from kernelrt import dtype as dt
 from kernelrt.device import byte_ranges as regions
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.byte_ranges import HOST, Region, RegionMap, islands, region_of
+from kernelrt.device.byte_ranges import HOST, ByteRangeMap, Region, byte_range_of, islands
 
 ELSEWHERE = object()
 REGIONS = st.builds(
@@ -21,7 +21,7 @@ REGIONS = st.builds(
 @given(st.lists(st.tuples(st.booleans(), REGIONS), max_size=30), REGIONS)
 @settings(max_examples=300, deadline=None)
 def test_a_map_finds_all_that_meet(steps: list[tuple[bool, Region]], wanted: Region) -> None:
-    table: RegionMap[int] = RegionMap()
+    table: ByteRangeMap[int] = ByteRangeMap()
     plain: list[tuple[Region, int]] = []
     for number, (drops, region) in enumerate(steps):
         if drops:
@@ -55,20 +55,20 @@ def test_buffers_are_told_apart_by_address() -> None:
     part = whole.view(8, 2)
     again = Buffer.wrap(whole.numpy()[2:6])
     assert whole.storage is not None
-    assert region_of(whole).covers(region_of(again))
-    assert region_of(part).meets(region_of(again))
-    assert not region_of(whole.view(0, 2)).meets(region_of(again))
-    assert not region_of(Buffer(0, dt.float32)).meets(region_of(whole))
+    assert byte_range_of(whole).covers(byte_range_of(again))
+    assert byte_range_of(part).meets(byte_range_of(again))
+    assert not byte_range_of(whole.view(0, 2)).meets(byte_range_of(again))
+    assert not byte_range_of(Buffer(0, dt.float32)).meets(byte_range_of(whole))
 
 
 def test_regions_that_come_while_a_map_is_searched_or_grows_hide_no_others() -> None:
     at, lines = 0, 0
     while at <= lines:
-        table: RegionMap[int] = RegionMap()
+        table: ByteRangeMap[int] = ByteRangeMap()
         for i in range(40):
             table.add(Region(HOST, 10 * i, 10 * i + 5), i)
 
-        def come(table: RegionMap[int] = table) -> None:
+        def come(table: ByteRangeMap[int] = table) -> None:
             table.add(Region(HOST, -100, 3), -1)
             table.add(Region(HOST, -50, -45), -2)
 

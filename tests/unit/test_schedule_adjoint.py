@@ -25,7 +25,7 @@ from support.graphs import (
 
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.schedule import Schedule, schedule
-from kernelrt.schedule.memory.partial_writes import join_assigned
+from kernelrt.schedule.memory.partial_writes import concatenate_assigned
 from kernelrt.schedule.rewrite.simplify import simplify_graph
 
 
@@ -35,10 +35,10 @@ def mem() -> Memory:
 
 
 def ops(u: UOp) -> set[Op]:
-    return {n.op for n in toposort(join_assigned(simplify_graph([u])))}
+    return {n.op for n in toposort(concatenate_assigned(simplify_graph([u])))}
 
 
-def gates(plan: Schedule) -> int:
+def predicates(plan: Schedule) -> int:
     nodes = (n for k in plan.kernels for n in toposort([k.ast]))
     return sum(n.op is Op.LOAD and len(n.src) > 2 for n in nodes)
 
@@ -52,7 +52,7 @@ def test_a_sum_of_parts_among_zeros_is_a_join(mem: Memory) -> None:
     total = add(add(add(a, c), d), b)
     assert Op.PAD not in ops(total)
     plan = check(mem, [total], kernels=1)
-    assert gates(plan) == 0
+    assert predicates(plan) == 0
     check(mem, [matmul(total, mem.random(32, 5))], kernels=2)
 
 
@@ -115,14 +115,14 @@ def test_gradient_of_a_repeated_value_through_windows(mem: Memory) -> None:
     dy = mem.random(*counts[:3])
     spread = expand(reshape(dy, (*counts[:3], 1)), counts)
     gradient = reduce(unwindows(spread, shape, args), Op.ADD, 3)
-    assert Op.UNWINDOW not in ops(gradient)
+    assert Op.COL2IM not in ops(gradient)
     check(mem, [gradient])
 
 
 def test_a_convolution_and_its_gradients_have_no_conditions(mem: Memory) -> None:
     x, w = mem.random(2, 4, 18, 18), mem.random(8, 4, 3, 3)
     plan = check(mem, [relu(conv2d(x, w))])
-    assert gates(plan) == 0
+    assert predicates(plan) == 0
 
 
 def test_recurrent_steps_are_one_kernel_ast(mem: Memory) -> None:

@@ -22,7 +22,7 @@ from support.graphs import (
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, Variable, toposort
-from kernelrt.schedule.memory.partial_writes import FEW, join_assigned
+from kernelrt.schedule.memory.partial_writes import FEW, concatenate_assigned
 from kernelrt.schedule.rewrite.simplify import simplify_graph
 
 STEPS = 2 * FEW
@@ -55,7 +55,7 @@ def row(x, k, n=1):
 
 
 def ops(*roots):
-    return [n.op for n in toposort(join_assigned(simplify_graph(roots)))]
+    return [n.op for n in toposort(concatenate_assigned(simplify_graph(roots)))]
 
 
 def zeros(*shape):

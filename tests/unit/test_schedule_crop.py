@@ -29,7 +29,7 @@ from support.graphs import (
 )  # fmt: skip
 
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.schedule.rewrite.push_down_slices import crop_graph
+from kernelrt.schedule.rewrite.push_down_slices import push_slices_down
 
 MEM = Memory(6)
 X = MEM.random(4, 6)
@@ -42,18 +42,18 @@ def sizes(u: UOp, op: Op) -> set[tuple[int, ...]]:
 def test_through_arithmetic_reduction_and_movement() -> None:
     x = MEM.random(4, 6, 5)
     y = permute(exp(reduce(mul(x, 2.0), Op.ADD, 2)), 1, 0)
-    (found,) = crop_graph([shrink(y, (1, 3), (0, 2))])
+    (found,) = push_slices_down([shrink(y, (1, 3), (0, 2))])
     assert sizes(found, Op.EXP) == {(2, 2)}
     assert sizes(found, Op.MUL) == {(2, 2, 5)}
     check(MEM, [shrink(y, (1, 3), (0, 2))], kernels=1)
 
 
 def test_a_crop_takes_padding_away() -> None:
-    (found,) = crop_graph([shrink(pad(X, (2, 2), (1, 3)), (2, 6), (1, 7))])
+    (found,) = push_slices_down([shrink(pad(X, (2, 2), (1, 3)), (2, 6), (1, 7))])
     assert found is X
-    (found,) = crop_graph([shrink(pad(X, (2, 2), (1, 3)), (1, 6), (0, 8))])
+    (found,) = push_slices_down([shrink(pad(X, (2, 2), (1, 3)), (1, 6), (0, 8))])
     assert found is pad(X, (1, 0), (1, 1))
-    (found,) = crop_graph([shrink(pad(X, (2, 2), (1, 3)), (0, 2), (0, 8))])
+    (found,) = push_slices_down([shrink(pad(X, (2, 2), (1, 3)), (0, 2), (0, 8))])
     assert Op.BUFFER not in {n.op for n in toposort([found])}
 
 
@@ -62,23 +62,23 @@ def test_a_crop_takes_padding_away() -> None:
 def test_through_windows(stride: int, dilation: int) -> None:
     taps = windows(MEM.random(3, 12), (1, 3, stride, dilation))
     part = shrink(taps, (0, 3), (1, 3), (1, 3))
-    (found,) = crop_graph([part])
-    assert found.op is Op.WINDOW
+    (found,) = push_slices_down([part])
+    assert found.op is Op.IM2COL
     check(MEM, [part, add(part, 1.0)])
 
 
 def test_through_joined_parts() -> None:
     parts = [exp(MEM.random(3, n)) for n in (2, 5, 4)]
-    (found,) = crop_graph([shrink(cat(1, *parts), (0, 3), (3, 8))])
+    (found,) = push_slices_down([shrink(cat(1, *parts), (0, 3), (3, 8))])
     assert sizes(found, Op.EXP) == {(3, 4), (3, 1)}
-    (found,) = crop_graph([shrink(cat(1, *parts), (1, 3), (3, 6))])
+    (found,) = push_slices_down([shrink(cat(1, *parts), (1, 3), (3, 6))])
     assert Op.CAT not in {n.op for n in toposort([found])}
     check(MEM, [shrink(cat(1, *parts), (0, 3), (3, 8))])
 
 
 def test_other_consumers_want_the_whole() -> None:
     y = softmax(X)
-    (found, whole) = crop_graph([shrink(y, (0, 2), (0, 6)), y])
+    (found, whole) = push_slices_down([shrink(y, (0, 2), (0, 6)), y])
     assert found.op is Op.SHRINK
     assert found.src[0] is whole
     thirds = matmul(MEM.random(4, 8), MEM.random(8, 9))
@@ -97,9 +97,9 @@ def test_gradient_of_a_padded_convolution_is_not_computed_for_the_padding() -> N
 
 def test_reshape_of_other_axes() -> None:
     y = reshape(exp(MEM.random(4, 6, 5)), (4, 3, 2, 5))
-    (found,) = crop_graph([shrink(y, (0, 2), (0, 3), (0, 2), (1, 4))])
+    (found,) = push_slices_down([shrink(y, (0, 2), (0, 3), (0, 2), (1, 4))])
     assert sizes(found, Op.EXP) == {(2, 6, 3)}
-    (kept,) = crop_graph([shrink(y, (0, 4), (0, 2), (0, 2), (0, 5))])
+    (kept,) = push_slices_down([shrink(y, (0, 4), (0, 2), (0, 2), (0, 5))])
     assert sizes(kept, Op.EXP) == {(4, 6, 5)}
     check(MEM, [shrink(y, (0, 2), (1, 3), (0, 2), (1, 4))])
 
@@ -109,14 +109,14 @@ def test_gather_flip_and_expand() -> None:
     rows = gather(table, reshape(bound(MEM.indices(20, 7), 20), (7, 1)), reshape(iota(6), (1, 6)))
     wide = expand(reshape(flip(rows, 0), (1, 7, 6)), (3, 7, 6))
     part = shrink(wide, (1, 2), (0, 2), (2, 6))
-    (found,) = crop_graph([part])
+    (found,) = push_slices_down([part])
     assert sizes(found, Op.GATHER) == {(2, 4)}
     check(MEM, [part])
 
 
 def test_symbolic_and_empty_parts_stay() -> None:
     empty = shrink(exp(X), (2, 2), (0, 6))
-    assert crop_graph([empty]) == [empty]
+    assert push_slices_down([empty]) == [empty]
     check(MEM, [empty, reduce(empty, Op.ADD, 0)])
 
 
@@ -129,11 +129,11 @@ def test_long_chains() -> None:
     y = X
     for _ in range(5000):
         y = alu(Op.NEG, add(y, 1.0))
-    (found,) = crop_graph([shrink(y, (0, 1), (0, 6))])
+    (found,) = push_slices_down([shrink(y, (0, 1), (0, 6))])
     assert found.shape == (1, 6)
 
 
 def test_what_is_wanted_whole_behind_a_reshape_is_computed_once() -> None:
     y = reshape(reduce(X, Op.ADD, 0), (1, 6))
-    found = crop_graph([y, shrink(y, (0, 1), (5, 6))])
+    found = push_slices_down([y, shrink(y, (0, 1), (5, 6))])
     assert [n.shape for n in toposort(found) if n.op is Op.REDUCE_AXIS] == [(6,)]

@@ -190,8 +190,8 @@ def test_padding_of_a_convolution_is_stored_first(mem: Memory, stride: int) -> N
     # Rows of six leave vectors empty: channels are innermost, and the filters and result copied.
     plan = check(mem, [conv2d(x, w, stride, 1)], kernels=2 if stride == 1 else 4)
     nodes = toposort([kernel.ast for kernel in plan.kernels])
-    gates = [n for n in nodes if n.op is Op.LOAD and len(n.src) == 3]
-    assert not gates, "no condition in the inner loop"
+    predicates = [n for n in nodes if n.op is Op.LOAD and len(n.src) == 3]
+    assert not predicates, "no condition in the inner loop"
 
 
 def test_gradient_of_windows(mem: Memory) -> None:

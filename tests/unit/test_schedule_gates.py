@@ -53,17 +53,17 @@ def test_what_covers_conditions_holds_where_one_of_them_does():
         # Of few sums, so that conditions often bound one from both sides.
         terms = [[i, j, i + j, i - j, i * 2 + j, -i][k] for k in rng.permutation(6)]
         terms = terms[: int(rng.integers(1, 7))]
-        gates = []
+        predicates = []
         for _ in range(int(rng.integers(1, 5))):
-            gate = None
+            predicate = None
             for _ in range(int(rng.integers(1, 4))):
-                gate = indexer.both(gate, condition(rng, indexer, terms))
-            gates.append(gate)
-        whole = indexer.either(gates)
+                predicate = indexer.both(predicate, condition(rng, indexer, terms))
+            predicates.append(predicate)
+        whole = indexer.either(predicates)
         for at in itertools.product(*map(range, SIZES)):
-            wanted = any(g is None or holds(g, at) for g in gates)
+            wanted = any(g is None or holds(g, at) for g in predicates)
             assert (whole is None or holds(whole, at)) == wanted
-        given = [g for g in gates if g is not None and g.op is not Op.CONST]
+        given = [g for g in predicates if g is not None and g.op is not Op.CONST]
         merged += len(given) > len(united(given)) if given else 0
     assert merged > 100
 

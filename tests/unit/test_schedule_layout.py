@@ -117,7 +117,7 @@ def test_a_network_of_convolutions(mem: Memory) -> None:
         loop = innermost_loop(ast)
         accesses = [n for n in toposort([ast]) if n.op in (Op.LOAD, Op.STORE)]
         assert {stride(a, loop) for a in accesses} <= {0, 1}
-        assert all(len(a.src) == 2 for a in accesses if a.op is Op.LOAD), "a gate inside"
+        assert all(len(a.src) == 2 for a in accesses if a.op is Op.LOAD), "a predicate inside"
 
 
 def test_outputs_are_row_major(mem: Memory) -> None:

@@ -24,7 +24,7 @@ from support.graphs import (
 
 from kernelrt.device.spec import host
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.schedule.rewrite.materialize_padding import store_margins
+from kernelrt.schedule.rewrite.materialize_padding import materialize_padding
 
 if TYPE_CHECKING:
     from kernelrt.schedule import Schedule
@@ -35,7 +35,7 @@ def mem() -> Memory:
     return Memory(11)
 
 
-def gated(plan: Schedule) -> list[UOp]:
+def predicated(plan: Schedule) -> list[UOp]:
     """LOADs that a kernel does under a condition."""
     nodes = toposort([kernel.ast for kernel in plan.kernels])
     return [n for n in nodes if n.op is Op.LOAD and len(n.src) == 3]
@@ -52,7 +52,7 @@ def test_a_padded_image_has_no_copy_without_its_zeros(mem: Memory) -> None:
     plan = check(mem, [y, reduce(x, Op.ADD, 0, 2, 3)])
     assert stored(plan, 4 * 8 * 22 * 22) == 1
     assert stored(plan, 4 * 8 * 20 * 20) == 0
-    assert not gated(plan), "zeros are stored apart"
+    assert not predicated(plan), "zeros are stored apart"
 
 
 def test_the_widest_margin_is_that_of_all(mem: Memory) -> None:
@@ -71,7 +71,7 @@ def test_channels_stay_innermost(mem: Memory) -> None:
     y = conv2d(x, mem.random(32, 32, 3, 3), padding=1)
     plan = check(mem, [reduce(y, Op.ADD, 0, 2, 3), reduce(x, Op.MAX, 1)], tolerance=1e-3)
     assert stored(plan, 8 * 32 * 8 * 8) == 1
-    assert not gated(plan)
+    assert not predicated(plan)
 
 
 def test_an_image_in_other_axes(mem: Memory) -> None:
@@ -88,9 +88,9 @@ def test_an_image_in_other_axes(mem: Memory) -> None:
 def test_what_is_wanted_or_padded_otherwise_is_copied(mem: Memory) -> None:
     x = relu(mem.random(4, 8, 20, 20))
     y = conv2d(x, mem.random(16, 8, 3, 3), padding=1)
-    assert store_margins([y, x], host()) == [y, x]
+    assert materialize_padding([y, x], host()) == [y, x]
     rows = pad(reshape(x, (4, 8, 400)), (0, 0), (0, 0), (1, 1))
-    assert store_margins([y, reduce(rows, Op.MAX, 0)], host())[0] is y
+    assert materialize_padding([y, reduce(rows, Op.MAX, 0)], host())[0] is y
     check(mem, [y, x, reduce(rows, Op.MAX, 0)])
 
 
@@ -98,7 +98,7 @@ def test_small_images_are_padded_where_they_are_read(mem: Memory) -> None:
     x = relu(mem.random(1, 1, 3, 3))
     y = conv2d(x, mem.random(2, 1, 3, 3), padding=1)
     roots = [y, reduce(x, Op.ADD, 0, 2, 3)]
-    assert store_margins(roots, host()) == roots
+    assert materialize_padding(roots, host()) == roots
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_stored_pad_asks_for_no_condition(
     x = add(mem.random(3, 5, 18), 1.0)
     padded = contiguous(pad(x, (0, 0), *widths))
     plan = check(mem, [padded, reduce(padded, Op.MAX, 0, 2)])
-    assert not gated(plan)
+    assert not predicated(plan)
 
 
 def test_a_pad_of_nothing_and_one_that_is_committed(mem: Memory) -> None:

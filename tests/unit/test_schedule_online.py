@@ -61,7 +61,7 @@ def walks(root: UOp, device: DeviceSpec = SPEC) -> int:
 def folded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Caches that hold next to nothing, for this rewrite alone; sums that it has rewritten."""
     sums: list[int] = []
-    fold, combined = one_pass_reductions.fold_online, one_pass_reductions.combined
+    fold, combined = one_pass_reductions.reduce_in_one_pass, one_pass_reductions.combined
 
     def counted(*args: Any) -> UOp:
         sums.append(1)
@@ -69,7 +69,7 @@ def folded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr(one_pass_reductions, "combined", counted)
     monkeypatch.setattr(
-        scheduler, "fold_online", lambda roots, spec: fold(roots, replace(spec, **TINY))
+        scheduler, "reduce_in_one_pass", lambda roots, spec: fold(roots, replace(spec, **TINY))
     )
     yield sums
     assert sums
@@ -91,7 +91,7 @@ def test_a_long_row_is_walked_once() -> None:
 @pytest.mark.parametrize("shape", [(1 << 12, 1 << 10), (64, 1 << 16), (1, 1 << 18)])
 def test_what_a_cache_holds_stays_as_it_is(shape: tuple[int, int]) -> None:
     root = powers(buffer(*shape))
-    assert one_pass_reductions.fold_online([root], SPEC) == [root]
+    assert one_pass_reductions.reduce_in_one_pass([root], SPEC) == [root]
 
 
 def test_rows_that_are_gone_along_again_stay_where_they_are() -> None:
@@ -99,30 +99,30 @@ def test_rows_that_are_gone_along_again_stay_where_they_are() -> None:
     for rows, changed in ((8, True), (64, False)):
         x = buffer(rows, 1 << 20)
         root = x.alu(Op.DIV, spread(powers(x), x.shape, 1))
-        assert (one_pass_reductions.fold_online([root], SPEC) != [root]) is changed
+        assert (one_pass_reductions.reduce_in_one_pass([root], SPEC) != [root]) is changed
 
 
 def test_another_shift_than_a_statistic_of_the_row_is_none() -> None:
     x, y = buffer(4, 1 << 21), buffer(4, 1 << 21)
     shift = spread(reduced(y, Op.MAX, 1), x.shape, 1)
     root = reduced(x.alu(Op.SUB, shift).alu(Op.EXP), Op.ADD, 1)
-    assert one_pass_reductions.fold_online([root], SPEC) == [root]
+    assert one_pass_reductions.reduce_in_one_pass([root], SPEC) == [root]
     minus = const(-math.inf, dt.float32)
     kept = UOp(Op.RESHAPE, dt.float32, (reduced(x, Op.MAX, 1),), (4, 1))
     chosen = kept.eq(full(const(0, dt.float32), (4, 1))).where(full(minus, (4, 1)), kept)
     shift = UOp(Op.EXPAND, dt.float32, (chosen,), x.shape)
     root = reduced(x.alu(Op.SUB, shift).alu(Op.EXP), Op.ADD, 1)
-    assert one_pass_reductions.fold_online([root], SPEC) == [root]
+    assert one_pass_reductions.reduce_in_one_pass([root], SPEC) == [root]
 
 
 def test_what_is_checked_is_computed_where_it_was() -> None:
     index = UOp(Op.BOUND, dt.int64, (buffer(4, 1 << 21, dtype=dt.int64), const(8, dt.int64)), False)
     x = UOp(Op.GATHER, dt.float32, (UOp(Op.BUFFER, dt.float32, (), Buffer(8, dt.float32)), index))
     root = powers(x)
-    assert one_pass_reductions.fold_online([root], SPEC) == [root]
+    assert one_pass_reductions.reduce_in_one_pass([root], SPEC) == [root]
     # What has a buffer has been checked when it is read.
     root = powers(UOp(Op.CONTIGUOUS, dt.float32, (x,)))
-    assert one_pass_reductions.fold_online([root], SPEC) != [root]
+    assert one_pass_reductions.reduce_in_one_pass([root], SPEC) != [root]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,9 @@ def test_columns_too_many_for_a_block_of_rows(
 
 def test_cores_change_nothing() -> None:
     root = powers(buffer(4, 1 << 21))
-    one, many = (one_pass_reductions.fold_online([root], replace(SPEC, cores=n)) for n in (1, 64))
+    one, many = (
+        one_pass_reductions.reduce_in_one_pass([root], replace(SPEC, cores=n)) for n in (1, 64)
+    )
     assert one == many != [root]
 
 
@@ -151,7 +153,7 @@ def test_work_grows_with_the_graph() -> None:
         total = buffer(4)
         for _ in range(count):
             total = total.alu(Op.ADD, powers(buffer(4, 1 << 21)))
-        return lines_run(lambda: one_pass_reductions.fold_online([total], SPEC))
+        return lines_run(lambda: one_pass_reductions.reduce_in_one_pass([total], SPEC))
 
     work(10)
     assert work(160) < 9 * work(20)
@@ -294,9 +296,9 @@ def test_gradients(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def gradient(dtype: type, *, fold: bool) -> Array:
         with monkeypatch.context() as patch:
             spec = TINY if fold else {"l2_bytes": 1 << 40}
-            real = one_pass_reductions.fold_online
+            real = one_pass_reductions.reduce_in_one_pass
             patch.setattr(
-                scheduler, "fold_online", lambda roots, d: real(roots, replace(d, **spec))
+                scheduler, "reduce_in_one_pass", lambda roots, d: real(roots, replace(d, **spec))
             )
             x = krt.tensor(rows(3001, dtype), requires_grad=True)
 

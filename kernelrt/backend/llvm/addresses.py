@@ -77,7 +77,7 @@ class Memory:
         self._allocated: dict[tuple[UOp, int], tuple[str, int]] = {}
         self._replaced = replaced(emitter.info)
         #: LOCALs that alias a PARAM, from an index on.
-        self.lent: Mapping[UOp, tuple[UOp, UOp]] = {}
+        self.scratch_outputs: Mapping[UOp, tuple[UOp, UOp]] = {}
 
     # Arguments ---------------------------------------------------------------------------
 
@@ -186,18 +186,22 @@ class Memory:
         return found, done
 
     def address(
-        self, array: Array, index: UOp, place: Mapping[UOp, Position], gate: Value | None = None
+        self,
+        array: Array,
+        index: UOp,
+        place: Mapping[UOp, Position],
+        predicate: Value | None = None,
     ) -> str:
-        """Return a pointer to element `index`, or to element 0 if a scalar gate is false."""
+        """Return a pointer to element `index`, or to element 0 if a scalar predicate is false."""
         base = array.pointer
         total, constant = self.index(index, place)
         unit = array.unit or array.type
         row = unit if array.width == 1 else f"[{array.width} x {unit}]"
-        if gate is not None:
+        if predicate is not None:
             text = str(constant) if total is None else total.text
             if total is not None and constant:
                 text = self.text.emit(f"add i64 {text}, {constant}")
-            text = self.text.emit(f"select i1 {gate.text}, i64 {text}, i64 0")
+            text = self.text.emit(f"select i1 {predicate.text}, i64 {text}, i64 0")
             total, constant = Value(text, 1, dt.int64), 0
         if total is not None:
             # Other elements of the tile are addressed relative to the same pointer.
@@ -236,8 +240,8 @@ class Memory:
     def hold(self, local: UOp, places: list[Place]) -> None:
         """Allocate the LOCAL `local` for each of `places`, to be filled in the innermost loop."""
         kind = _local_type(local.dtype)
-        if local in self.lent:
-            param, start = self.lent[local]
+        if local in self.scratch_outputs:
+            param, start = self.scratch_outputs[local]
             whole = self.array(param, {})
             self.emitter.frames.top.arrays[local] = [
                 Held(place, replace(whole, pointer=self.address(whole, start, place)))

@@ -30,7 +30,7 @@ _SELDOM = '!1 = !{!"branch_weights", i32 1, i32 1000000}'
 
 
 def rare(emitter: Emitter, u: UOp, operands: Sequence[list[Value]]) -> list[Value]:
-    """Emit a RARE node for several positions, with one branch for all of them.
+    """Emit a COLD node for several positions, with one branch for all of them.
 
     `operands` has, for each position, the condition, the usual value and the inputs. The branch is
     part of the kernel. The rare arithmetic is one function, called for each position.

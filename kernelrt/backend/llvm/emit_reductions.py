@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kernelrt.backend.llvm.emitter import Choice, Emitter
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.loop_ir import Item, Loop
-    from kernelrt.loops.passes.predication import Gate
+    from kernelrt.loops.passes.predication import Predicate
     from kernelrt.loops.tiles import Place
 
 __all__ = ["Accumulators", "Sums"]
@@ -61,10 +61,10 @@ class Accumulators:
             self.emitter.memory.hold(local, flat)
         keys = [self.emitter.key(u, place) for u in each.folds for place in native]
         memo = self.emitter.frames.top.memo
-        if each.gate is None:
+        if each.predicate is None:
             results = self._fold(each, places)
         else:
-            results = self._fold_if(each.gate, each, native, places)
+            results = self._fold_if(each.predicate, each, native, places)
         memo.update(zip(keys, results, strict=True))
 
     def _fold(self, each: Pass, places: list[list[Place]]) -> list[Value]:
@@ -96,15 +96,17 @@ class Accumulators:
         return results
 
     def _fold_if(
-        self, gate: Gate, each: Pass, native: list[Place], places: list[list[Place]]
+        self, predicate: Predicate, each: Pass, native: list[Place], places: list[list[Place]]
     ) -> list[Value]:
-        """Emit :meth:`_fold` under a branch that skips it if the gate is false at all places."""
+        """Emit :meth:`_fold` under a branch that skips it if the predicate is false everywhere."""
         emitter = self.emitter
         masks = [
-            emitter.value(gate.condition, emitter.restrict(p, emitter.info.deps[gate.condition]))
+            emitter.value(
+                predicate.condition, emitter.restrict(p, emitter.info.deps[predicate.condition])
+            )
             for p in native
         ]
-        if not gate.holds:
+        if not predicate.holds:
             masks = [alu(self.text, Op.NOT, dt.bool_, [mask]) for mask in masks]
         results: list[Value] = []
 
@@ -198,26 +200,26 @@ class Accumulators:
     def _iteration(
         self, each: Pass, around: Place, before: Sequence[Item], rest: Callable[[], None]
     ) -> None:
-        """Emit one iteration of the loop around the array; if the gate is false, only one row.
+        """Emit one iteration of the loop around the array; if the predicate is false, only one row.
 
-        In that case, nothing that fills the array of the gated factor is computed.
+        In that case, nothing that fills the array of the predicated factor is computed.
         """
         emitter = self.emitter
         assert each.zeros is not None
-        gate = each.zeros.src[2]
-        asked = emitter.info.closing([gate])
+        predicate = each.zeros.src[2]
+        asked = emitter.info.closing([predicate])
         first = [x for x in before if isinstance(x, Pass) and not set(x.folds).isdisjoint(asked)]
         emitter.run(first)
 
         def whole() -> None:
-            emitter.loads.granted.add(gate)
+            emitter.loads.known_true.add(predicate)
             emitter.run([x for x in before if x not in first])
             rest()
-            emitter.loads.granted.remove(gate)
+            emitter.loads.known_true.remove(predicate)
 
-        [place] = emitter.places(sorted(emitter.info.deps[gate], key=lambda r: int(r.arg)))
+        [place] = emitter.places(sorted(emitter.info.deps[predicate], key=lambda r: int(r.arg)))
         emitter.frames.either(
-            emitter.value(gate, place), whole, lambda: self._one_row_of_iteration(each, around)
+            emitter.value(predicate, place), whole, lambda: self._one_row_of_iteration(each, around)
         )
 
     def _one_row_of_iteration(self, each: Pass, around: Place) -> None:

@@ -77,7 +77,7 @@ class Emitter:
 
     def write(self, name: str, nest: LoopNest) -> str:
         """Return the text of the function and the declarations that it needs."""
-        self.memory.lent = nest.lent
+        self.memory.scratch_outputs = nest.scratch_outputs
         self.run(nest.body)
         lines = [*self.memory.allocations(), *self.frames.stack[0].lines]
         declarations = "\n".join(sorted(self.text.declarations.values()))
@@ -201,13 +201,13 @@ class Emitter:
     def _side_by_side(self, roots: Sequence[UOp], places: Sequence[Place]) -> None:
         """Emit the values of `roots` at all `places`, node by node, to interleave them."""
         for u in self.info.order(roots):
-            if u.op is Op.RARE:
+            if u.op is Op.COLD:
                 self._rare(u, places)
             for place in places:
                 self._at_place(u, place)
 
     def _rare(self, u: UOp, places: Sequence[Place]) -> None:
-        """Emit a RARE node of the innermost loop with one branch for all `places`."""
+        """Emit a COLD node of the innermost loop with one branch for all `places`."""
         frame = self.frames.top
         if self.frames.level(self.info.deps[u]) + 1 < len(self.frames.stack):
             return
@@ -352,7 +352,7 @@ class Emitter:
             return alu(self.text, u.op, u.dtype, [self._at_place(s, place) for s in u.src])
         if u.op is Op.RANGE:
             return self._range(u, place)
-        if u.op is Op.RARE:
+        if u.op is Op.COLD:
             return rare(self, u, [[self._at_place(s, place) for s in u.src]])[0]
         if u.op is Op.LOAD:
             return self.loads.load(u, place)

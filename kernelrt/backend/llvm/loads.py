@@ -29,15 +29,15 @@ class Loads:
         self.text = emitter.text
         self.memory = emitter.memory
         #: Conditions that are known to be true at the current insertion point.
-        self.granted: set[UOp] = set()
+        self.known_true: set[UOp] = set()
 
-    def _gate(self, u: UOp) -> UOp | None:
+    def _predicate(self, u: UOp) -> UOp | None:
         """Return the condition of a LOAD; None if it is always or currently true."""
-        return u.src[2] if len(u.src) > 2 and u.src[2] not in self.granted else None
+        return u.src[2] if len(u.src) > 2 and u.src[2] not in self.known_true else None
 
     def load(self, u: UOp, place: Place) -> Value:
         """Emit a LOAD at `place`: one element, consecutive elements, or gathered ones."""
-        gate = self._gate(u)
+        predicate = self._predicate(u)
         if is_empty_load(u):
             return self.text.constant(0, u.dtype)
         along = vector_range(place)
@@ -46,7 +46,7 @@ class Loads:
         step = self.memory.step(u, along, place)
         if step == 1:
             return self._load_run(u, place)
-        if gate is None and step:
+        if predicate is None and step:
             block = self._load_block(u, place, along)
             if block is not None:
                 return block
@@ -55,25 +55,27 @@ class Loads:
         return self._load_lanes(u, place, along)
 
     def _load_one(self, u: UOp, place: Place) -> Value:
-        given = self._gate(u)
-        gate = None if given is None else self.emitter.value(given, place)
+        given = self._predicate(u)
+        predicate = None if given is None else self.emitter.value(given, place)
         array = self.memory.array(u.src[0], place)
-        address = self.memory.address(array, u.src[1], place, gate)
+        address = self.memory.address(array, u.src[1], place, predicate)
         raw = self.text.emit(f"load {array.type}, ptr {address}, align {array.align}")
         value = self.memory.read(array, raw, u.dtype, 1)
-        if gate is None:
+        if predicate is None:
             return value
         zero = self.text.constant(0, u.dtype)
-        return alu(self.text, Op.WHERE, u.dtype, [gate, value, zero])
+        return alu(self.text, Op.WHERE, u.dtype, [predicate, value, zero])
 
     def _load_run(self, u: UOp, place: Place) -> Value:
         """Load consecutive elements, under a mask if some lanes must not be accessed."""
         lanes = lanes_of(place)
         mask = self.emitter.mask_of(place)
-        given = self._gate(u)
+        given = self._predicate(u)
         if given is not None:
-            gate = self.text.splat(self.emitter.value(given, place), lanes)
-            mask = gate if mask is None else alu(self.text, Op.AND, dt.bool_, [mask, gate])
+            predicate = self.text.splat(self.emitter.value(given, place), lanes)
+            if mask is not None:
+                predicate = alu(self.text, Op.AND, dt.bool_, [mask, predicate])
+            mask = predicate
         array = self.memory.array(u.src[0], place)
         address = self.memory.address(array, u.src[1], place)
         if mask is None:

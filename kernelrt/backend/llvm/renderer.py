@@ -93,9 +93,9 @@ class LLVMRenderer:
         ins = {source.arg[0] for source in loaded if source.op is Op.PARAM}
         status = {u.src[2].arg[0] for u in given.nodes if u.op is Op.BOUND}
         program.set_buffer_metadata(outs | status, ins, max(slots, default=-1) + 1)
-        lent = {int(param.arg[0]) for param, _ in nest.lent.values()}
-        program.lent = sorted(lent | repeated(info))
-        program.chunk_bytes = chunk_bytes(info, tiling, nest.lent)
+        scratch_outputs = {int(param.arg[0]) for param, _ in nest.scratch_outputs.values()}
+        program.scratch_outputs = sorted(scratch_outputs | repeated(info))
+        program.chunk_bytes = chunk_bytes(info, tiling, nest.scratch_outputs)
         program.flops, program.bytes = as_dim(cost.flops), as_dim(cost.bytes)
         program.cycles = as_dim(cost.cycles)
         program.may_fail = bool(status)

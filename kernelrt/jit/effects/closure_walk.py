@@ -78,7 +78,7 @@ class ClosureWalk:
     Parameters
     ----------
     roots, room
-        See :class:`kernelrt.jit.effects.side_effects.Surroundings`.
+        See :class:`kernelrt.jit.effects.side_effects.OuterState`.
     """
 
     def __init__(self, roots: Iterable[tuple[Where, object]], room: int | None) -> None:

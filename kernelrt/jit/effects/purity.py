@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from kernelrt.jit.effects.random_draws import Draws
-from kernelrt.jit.effects.side_effects import Surroundings
+from kernelrt.jit.effects.side_effects import OuterState
 from kernelrt.jit.parameters import name_of
 from kernelrt.tensor import Tensor
 
@@ -108,14 +108,14 @@ class Observed:
         Purpose of the call.
     name : str
         Name of the function for errors.
-    around : Surroundings
+    around : OuterState
         State that the function can reach.
     own : callable
         Predicate for objects without a value outside, in addition to the tensors of the trace.
     """
 
     def __init__(
-        self, trace: Trace, purpose: Purpose, name: str, around: Surroundings,
+        self, trace: Trace, purpose: Purpose, name: str, around: OuterState,
         own: Callable[[object], bool] = lambda _: False,
     ) -> None:  # fmt: skip
         self._trace, self._purpose, self._name = trace, purpose, name
@@ -179,7 +179,7 @@ def called_once(
     arguments : iterable of (str, object)
         Arguments of the functions, by name.
     """
-    around = Surroundings(*(("", f) for f in functions), *arguments, room=ROOM)
+    around = OuterState(*(("", f) for f in functions), *arguments, room=ROOM)
     if around.is_empty:
         return work()
     name = f"{name_of(functions[0])} in {what}" if len(functions) == 1 else f"a function of {what}"

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from kernelrt.jit.effects.purity import Purpose
     from kernelrt.jit.effects.python_containers import Snapshot
 
-__all__ = ["Surroundings"]
+__all__ = ["OuterState"]
 
 MOST_NUMBERS: Final = 8
 """Maximum number of constants of the program that `explain` lists."""
 
 
-class Surroundings(ClosureWalk):
+class OuterState(ClosureWalk):
     """A snapshot of everything reachable from a function (the state outside it).
 
     Parameters

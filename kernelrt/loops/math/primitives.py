@@ -194,7 +194,7 @@ def rarely(condition: UOp, usual: UOp, rare: Callable[..., UOp], *inputs: UOp) -
     does not matter as long as nearly all vectors skip it.
     """
     leaves = (UOp(Op.VAR, s.dtype, (), (k, 0, 0)) for k, s in enumerate(inputs))
-    return UOp(Op.RARE, usual.dtype, (condition, usual, *inputs), rare(*leaves))
+    return UOp(Op.COLD, usual.dtype, (condition, usual, *inputs), rare(*leaves))
 
 
 # Double-word arithmetic: numbers as unevaluated sums of two -------------------------------------

@@ -127,9 +127,9 @@ class _Words(NamedTuple):
 
     def stored(self) -> UOp | None:
         """Return a LOAD of whole words if their elements are contiguous in memory, else None."""
-        param, index, *gates = self.access.src
+        param, index, *predicates = self.access.src
         size = param.dtype.bits * self.parts
-        if gates or param.op is not Op.PARAM or size != 32 or stride(index, self.along) != 1:
+        if predicates or param.op is not Op.PARAM or size != 32 or stride(index, self.along) != 1:
             return None
         if self.left < 0:
             return None
@@ -138,25 +138,25 @@ class _Words(NamedTuple):
 
     def assembled(self) -> UOp:
         """Return a word assembled from single loads; elements past the end are padding."""
-        gated = self.left < 0
+        predicated = self.left < 0
 
-        def gate(place: UOp) -> UOp | None:
-            return place < extent(self.along) if gated else None
+        def predicate(place: UOp) -> UOp | None:
+            return place < extent(self.along) if predicated else None
 
-        return self._of([self.step * self.parts + n for n in range(self.parts)], gate)
+        return self._of([self.step * self.parts + n for n in range(self.parts)], predicate)
 
     def last(self) -> UOp:
         """Return the word of the remaining elements."""
         first = extent(self.step) * self.parts
         return self._of([const(first + n, dt.int64) for n in range(self.left)], lambda _: None)
 
-    def _of(self, places: Sequence[UOp], gate: Callable[[UOp], UOp | None]) -> UOp:
+    def _of(self, places: Sequence[UOp], predicate: Callable[[UOp], UOp | None]) -> UOp:
         """Return the word of the elements at the indices `places` of the depth."""
         bits = 32 // self.parts
         total = const(0, dt.int32)
         for number, place in enumerate(places):
             element = moved(self.access, {self.along: place})
-            condition = gate(place) if number else None
+            condition = predicate(place) if number else None
             if condition is not None:
                 element = element.replace(src=(*element.src, condition))
             word = self._bits(element)
@@ -230,7 +230,8 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
     # With one RANGE of depth, a last word of the remainder is added outside the sum. With several,
     # each row is padded to whole words.
     count = extent(along) // parts if len(found.depth) == 1 else -(-extent(along) // parts)
-    # Padding gates the operands only: LOADs and checks in their indices must not go past the end.
+    # Padding predicates the operands only: LOADs and checks in their indices must not go past the
+    # end.
     if count * parts > extent(along) and any(_reads_along(info, x, along) for x in (load, other)):
         return None
     step = new_range(count, free_number(info.sink))

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
     _Seen = Callable[[Mapping[UOp, tuple[int, int]]], bool]
 
 __all__ = [
-    "LEAST_AT_ONCE", "Gate", "computed", "gate_of", "may_be_zero", "zeros_in", "zeros_of_turns",
+    "LEAST_AT_ONCE",
+    "Predicate",
+    "computed",
+    "may_be_zero",
+    "predicate_of",
+    "zeros_in",
+    "zeros_of_turns",
 ]  # fmt: skip
 
 #: The least terms of a sum for a predicate: with fewer, evaluating its mask costs too much.
@@ -42,7 +48,7 @@ _SAMPLES: Final = 256
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
 
 
-class Gate(NamedTuple):
+class Predicate(NamedTuple):
     """Predicate under which a result is used.
 
     Attributes
@@ -57,7 +63,7 @@ class Gate(NamedTuple):
     holds: bool
 
 
-def gate_of(info: Analysis, nodes: Sequence[UOp]) -> Gate | None:
+def predicate_of(info: Analysis, nodes: Sequence[UOp]) -> Predicate | None:
     """Return the predicate under which the results of a pass are used, or None if there is none.
 
     Parameters
@@ -67,13 +73,13 @@ def gate_of(info: Analysis, nodes: Sequence[UOp]) -> Gate | None:
     nodes : sequence of UOp
         The REDUCEs and LOCALs of the pass.
     """
-    found = {_gate(info, u) for u in nodes}
+    found = {_predicate(info, u) for u in nodes}
     if len(found) > 1 or most_elements(nodes[0].src[1:]) < _LEAST_TERMS:
         return None
     return found.pop()
 
 
-def _gate(info: Analysis, u: UOp) -> Gate | None:
+def _predicate(info: Analysis, u: UOp) -> Predicate | None:
     # A bounds check inside must not be skipped.
     if u.op is not Op.REDUCE or any(n.op is Op.BOUND for n in toposort([u])):
         return None
@@ -86,24 +92,26 @@ def _gate(info: Analysis, u: UOp) -> Gate | None:
         if user.op is Op.WHERE and node is not user.src[0]:
             condition, yes, _ = user.src
             known = info.deps[condition] <= info.deps[u] and is_of_loops(condition)
-            return Gate(condition, node is yes) if known and user.src.count(node) == 1 else None
+            if known and user.src.count(node) == 1:
+                return Predicate(condition, node is yes)
+            return None
         node = user
 
 
-def computed(gate: Gate, tiles: Mapping[UOp, Tile]) -> float:
+def computed(predicate: Predicate, tiles: Mapping[UOp, Tile]) -> float:
     """Estimate the fraction of the tiles of a result in which any element is used.
 
     Parameters
     ----------
-    gate : Gate
+    predicate : Predicate
         Predicate of the result.
     tiles : mapping of UOp to Tile
         Tiles of the RANGEs. Default tile: one element.
     """
-    throughout = _throughout(gate.condition, not gate.holds)
+    throughout = _throughout(predicate.condition, not predicate.holds)
     if throughout is None:
         return 1.0
-    ranges = [n for n in toposort([gate.condition]) if n.op is Op.RANGE]
+    ranges = [n for n in toposort([predicate.condition]) if n.op is Op.RANGE]
     sizes, steps = [extent(r) for r in ranges], [tiles.get(r, ONE).factor for r in ranges]
     turns = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
     if len(ranges) > len(_PRIMES):
@@ -199,7 +207,7 @@ def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) ->
 def zeros_of_turns(
     info: Analysis, kept: UOp, around: Sequence[UOp], tiles: Mapping[UOp, Tile]
 ) -> UOp | None:
-    """Return the gated LOAD of an array that whole iterations of `around` may skip, or None.
+    """Return the predicated LOAD of an array that whole iterations of `around` may skip, or None.
 
     The predicate of the LOAD is known where an iteration of `around` begins. If it is false, the
     LOAD gives zeros, and all rows of the sums that `kept` accumulates have the same products.
@@ -208,8 +216,8 @@ def zeros_of_turns(
     outer = {*around, *info.deps[kept]}
     if u.src[0].op is not Op.MUL or any(tiles.get(r, ONE) != ONE for r in outer):
         return None
-    gated = [x for x in u.src[0].src if x.op is Op.LOAD and len(x.src) > 2]
-    for x in gated:
+    predicated = [x for x in u.src[0].src if x.op is Op.LOAD and len(x.src) > 2]
+    for x in predicated:
         if x.src[0].op is Op.LOCAL and info.deps[x.src[2]] <= outer:
             return x
     return None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.loops.analysis import Analysis
     from kernelrt.loops.tiling import Tiling
 
-__all__ = ["lent", "replaced"]
+__all__ = ["replaced", "scratch_outputs"]
 
 _Pass = tuple["UOp", ...]
 #: Types with the same representation in memory and in registers.
@@ -61,7 +61,7 @@ def replaced(info: Analysis) -> dict[UOp, UOp]:
     return found
 
 
-def lent(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]]:
+def scratch_outputs(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]]:
     """Return the LOCALs that lie in an output -> the PARAM of the output, and the start index.
 
     The STORE to the output reads each element of the array once and overwrites it with the result.

@@ -237,11 +237,12 @@ class _Blocks:
         own = found.operand.src[1]
         element = self._at(found.operand.src[0], own, outer * sizes.part + step, line)
         part = UOp(Op.LOCAL, element.dtype, (element, step, line))
-        gate = needed(self._inlined(outer * sizes.part + step, line), (step, line), line, self.free)
+        inlined = self._inlined(outer * sizes.part + step, line)
+        predicate = needed(inlined, (step, line), line, self.free)
         inner, row, column = self._new(sizes.part, sizes.rows, extent(found.columns))
         weight = self._load(part, inner, row)
-        if gate is not None:
-            weight = weight.replace(src=(*weight.src, gate))
+        if predicate is not None:
+            weight = weight.replace(src=(*weight.src, predicate))
         places = {found.fold.src[1]: outer * sizes.part + inner, found.columns: column}
         factor = moved(found.other, places)
         [value] = substitute([found.fold.src[0]], {found.load: weight, found.other: factor})

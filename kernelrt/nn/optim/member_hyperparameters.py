@@ -117,11 +117,11 @@ def changes(
         Tensors of the group with one number for each member, by hyperparameter name.
     """
     load("kernelrt.tensor.tracing.vmap_trace")
-    from kernelrt.tensor.tracing.vmap_trace import ERROR, MemberTrace
+    from kernelrt.tensor.tracing.vmap_trace import ERROR, VmapTrace
 
     count = group.members
     assert count is not None
-    trace = MemberTrace(count, ERROR, Tensor)
+    trace = VmapTrace(count, ERROR, Tensor)
     states = [t for held in group.state.values() if isinstance(held, list) for t in held]
     for name, held in group.state.items():
         if isinstance(held, list) and any(

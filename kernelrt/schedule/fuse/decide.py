@@ -214,8 +214,8 @@ class Decider:
         if wasted and all(not group.ranges(index) for group, index in accesses):
             wasted *= self._prices.scalar
         lost, slow = None, 0
-        for key, gate in accesses.items() if not contraction_reuse(node) else ():
-            why_not = tileability.across(node, {key: gate}, self._orders)
+        for key, predicate in accesses.items() if not contraction_reuse(node) else ():
+            why_not = tileability.across(node, {key: predicate}, self._orders)
             if why_not is not None:
                 lost, slow = why_not, slow + key[0].evaluations(key[1])
         if contraction_reuse(node):
@@ -276,7 +276,7 @@ class Decider:
 
     def _may_keep(self, node: UOp, accesses: Accesses, axes: Sequence[int]) -> bool:
         """Return whether the kernel of all `accesses` can keep `node` in an array over `axes`."""
-        if any(gate is not None for gate in accesses.values()) or node in self._checks:
+        if any(predicate is not None for predicate in accesses.values()) or node in self._checks:
             return False
         length = elements(tuple(node.shape[a] for a in axes))
         # Recomputing what fits one vector is as fast as writing and reading it.
@@ -352,7 +352,7 @@ class Decider:
             return None
         array_axes: dict[Group, tuple[int, ...]] = {}
         for group in groups:
-            own = {key: gate for key, gate in accesses.items() if key[0] is group}
+            own = {key: predicate for key, predicate in accesses.items() if key[0] is group}
             axes = self._row_of(node, group, own)
             if axes is None:
                 return None

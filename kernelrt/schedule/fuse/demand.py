@@ -39,7 +39,7 @@ class Use(NamedTuple):
         The operand.
     at : Index
         Index at which the operand is read.
-    gate : UOp or None
+    predicate : UOp or None
         Predicate under which the operand is read; None is always true.
     condition : UOp or None
         Condition that selects this operand: for a movement op, that the element exists; for a
@@ -48,7 +48,7 @@ class Use(NamedTuple):
 
     node: UOp
     at: Index
-    gate: UOp | None
+    predicate: UOp | None
     condition: UOp | None = None
 
 
@@ -57,7 +57,7 @@ class Value(NamedTuple):
 
     Attributes
     ----------
-    gate : UOp or None
+    predicate : UOp or None
         Predicate that covers all uses of the value.
     uses : tuple of Use
         Uses of its operands. Empty for a :data:`POINTWISE` op, which uses all operands at the index
@@ -66,7 +66,7 @@ class Value(NamedTuple):
         For a reduction, the RANGE of each reduced axis, or 0.
     """
 
-    gate: UOp | None
+    predicate: UOp | None
     uses: tuple[Use, ...] = ()
     loops: Index = ()
 
@@ -90,7 +90,7 @@ class Held(NamedTuple):
 
 
 def demand(
-    node: UOp, index: Index, gate: UOp | None, loops: Index, indexer: Indexer
+    node: UOp, index: Index, predicate: UOp | None, loops: Index, indexer: Indexer
 ) -> Value:
     """Return the operands of `node` at `index`, with their indices and predicates.
 
@@ -100,7 +100,7 @@ def demand(
         Node of the tensor stage; neither a BUFFER nor a :data:`POINTWISE` op.
     index : Index
         Index at which the node is needed.
-    gate : UOp or None
+    predicate : UOp or None
         Predicate that covers all uses of the node there.
     loops : Index
         For a reduction, the loop of each reduced axis, or 0.
@@ -110,23 +110,23 @@ def demand(
     op = node.op
     if op in MOVEMENT:
         inner, condition = indexer.step(node, index)
-        there = indexer.both(gate, condition)
-        return Value(gate, (Use(node.src[0], inner, there, condition),))
+        there = indexer.both(predicate, condition)
+        return Value(predicate, (Use(node.src[0], inner, there, condition),))
     if op is Op.BOUND:
-        return Value(gate, (Use(node.src[0], index, gate),))
+        return Value(predicate, (Use(node.src[0], index, predicate),))
     if op is Op.REDUCE_AXIS:
         inner = reduced(node, index, loops)
-        return Value(gate, (Use(node.src[0], inner, gate),), loops)
+        return Value(predicate, (Use(node.src[0], inner, predicate),), loops)
     if op is Op.GATHER:
         source, *picks = node.src
-        there = indexer.both(gate, _some_elements(node, index, indexer))
-        return Value(gate, (
-            *(Use(pick, index, gate) for pick in picks),
+        there = indexer.both(predicate, _some_elements(node, index, indexer))
+        return Value(predicate, (
+            *(Use(pick, index, predicate) for pick in picks),
             Use(source, _picked(source, picks, index, indexer), there),
         ))  # fmt: skip
     if op is Op.CAT:
-        return Value(gate, _parts(node, index, gate, indexer))
-    return Value(gate)
+        return Value(predicate, _parts(node, index, predicate, indexer))
+    return Value(predicate)
 
 
 def reduced(node: UOp, index: Index, loops: Iterable[UOp]) -> Index:
@@ -137,11 +137,11 @@ def reduced(node: UOp, index: Index, loops: Iterable[UOp]) -> Index:
 
 
 def _parts(
-    node: UOp, index: Index, gate: UOp | None, indexer: Indexer
+    node: UOp, index: Index, predicate: UOp | None, indexer: Indexer
 ) -> tuple[Use, ...]:
     steps, ends = indexer.parts(node, index), indexer.ends(node, index)
     return tuple(
-        Use(part, inner, indexer.both(gate, own), end)
+        Use(part, inner, indexer.both(predicate, own), end)
         for part, (inner, own), end in zip(node.src, steps, ends, strict=True)
     )
 
@@ -181,15 +181,15 @@ def picks_in(roots: Iterable[UOp]) -> list[UOp]:
     return [n for n in toposort(roots) if n.op is Op.BOUND and n.src[0].op is Op.ELEMENT]
 
 
-def weakened(gate: UOp, without: AbstractSet[UOp], indexer: Indexer) -> UOp | None:
-    """Return a condition that `gate` implies and that does not contain the indices `without`."""
-    if without.isdisjoint(picks_in([gate])):
-        return gate
-    if gate.op is Op.AND:
+def weakened(predicate: UOp, without: AbstractSet[UOp], indexer: Indexer) -> UOp | None:
+    """Return a condition that `predicate` implies, without the indices `without`."""
+    if without.isdisjoint(picks_in([predicate])):
+        return predicate
+    if predicate.op is Op.AND:
         out: UOp | None = None
-        for part in conjuncts(gate):
+        for part in conjuncts(predicate):
             out = indexer.both(out, weakened(part, without, indexer))
         return out
-    if gate.op is Op.OR:
-        return indexer.either([weakened(s, without, indexer) for s in gate.src])
+    if predicate.op is Op.OR:
+        return indexer.either([weakened(s, without, indexer) for s in predicate.src])
     return None

@@ -46,11 +46,11 @@ _STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER, Op.CALL, Op.REGION})
 #: Ops whose operands must have a buffer, too.
 _GIVEN_MEMORY = frozenset({Op.CALL, Op.REGION})
 #: Predicates of the uses of a value, without duplicates; None is always true.
-_Gates = dict["UOp | None", None]
-_Requests = dict[tuple[Group, Index], _Gates]
+_Predicates = dict["UOp | None", None]
+_Requests = dict[tuple[Group, Index], _Predicates]
 #: One predicate that covers all uses of a value in a group at an index.
 _Covers = dict[tuple[Group, Index], "UOp | None"]
-_ALWAYS: _Gates = {None: None}
+_ALWAYS: _Predicates = {None: None}
 _PLAIN = Value(None)
 #: Maximum number of CAT operands that one kernel stores. LLVM's time for a block of stores grows
 #: with the square of their number: 1,000 operands of 3 floats take 5.2 s in one kernel.
@@ -123,8 +123,8 @@ def _portions(cat: UOp) -> Iterator[list[tuple[UOp, Dim]]]:
     yield portion
 
 
-def _just(gate: UOp | None) -> _Gates:
-    return _ALWAYS if gate is None else {gate: None}
+def _just(predicate: UOp | None) -> _Predicates:
+    return _ALWAYS if predicate is None else {predicate: None}
 
 
 def _current(requests: _Requests) -> _Requests:
@@ -135,10 +135,10 @@ def _current(requests: _Requests) -> _Requests:
     else:
         return requests
     out: _Requests = {}
-    for (group, index), gates in requests.items():
+    for (group, index), predicates in requests.items():
         given = out.setdefault((group.now(), group.renamed(index)), {})
-        for gate in gates:
-            given[group.renamed_gate(gate)] = None
+        for predicate in predicates:
+            given[group.renamed_gate(predicate)] = None
     return out
 
 
@@ -191,8 +191,8 @@ class _Traversal:
                     self._share_value(node, accesses)
                 accesses = _current(accesses)
             covers = {
-                key: None if gates is _ALWAYS else self._cover(node, key, gates)
-                for key, gates in accesses.items()
+                key: None if predicates is _ALWAYS else self._cover(node, key, predicates)
+                for key, predicates in accesses.items()
             }
             if node.op is Op.BUFFER:
                 self._read(node, covers)
@@ -207,8 +207,8 @@ class _Traversal:
             elif verdict.choice == "local":
                 self._hold(node, covers, verdict)
             else:
-                for (group, index), gate in covers.items():
-                    self._descend(node, group, index, gate)
+                for (group, index), predicate in covers.items():
+                    self._descend(node, group, index, predicate)
         self._join_records()
         home = {node: group.now() for node, group in self._home.items()}
         orders = {node: order for node, order in self._orders.items() if node in home}
@@ -228,12 +228,12 @@ class _Traversal:
                 noted = sorted(group.values.items(), key=lambda item: -rank[item[0][0]])
                 group.values = {key: value for key, value in noted if key not in group.held}
 
-    def _cover(self, node: UOp, place: tuple[Group, Index], gates: _Gates) -> UOp | None:
+    def _cover(self, node: UOp, place: tuple[Group, Index], predicates: _Predicates) -> UOp | None:
         """Return one predicate under which `node` is computed, or read, at a place."""
-        if None in gates:
+        if None in predicates:
             return None
         group, index = place
-        needed = [self._indexer.needed(gate, index) for gate in gates]
+        needed = [self._indexer.needed(predicate, index) for predicate in predicates]
         whole = self._indexer.covering(needed, index, node.shape, group.reducing)
         if whole is None or not self._picking:
             return whole
@@ -317,8 +317,8 @@ class _Traversal:
 
     def _read(self, node: UOp, covers: _Covers) -> None:
         """Record the reads of a stored value."""
-        for (group, index), gate in covers.items():
-            group.reads[node, index] = gate
+        for (group, index), predicate in covers.items():
+            group.reads[node, index] = predicate
 
     def _vectors_along(self, node: UOp, group: Group, index: Index) -> int | None:
         """Return the axis of a reduction that vectors should run along in `group`, if known."""
@@ -330,13 +330,13 @@ class _Traversal:
     def _hold(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
         """Compute `node` once in each kernel that uses it, into a local array."""
         for group in dict.fromkeys(group for group, _ in covers):
-            own = {index: gate for (g, index), gate in covers.items() if g is group}
+            own = {index: predicate for (g, index), predicate in covers.items() if g is group}
             axes = verdict.array_axes.get(group, verdict.axes)
             if axes:
                 self._descend(node, group, group.hold(node, list(own), axes), None)
             else:
-                for index, gate in own.items():
-                    self._descend(node, group, index, gate)
+                for index, predicate in own.items():
+                    self._descend(node, group, index, predicate)
 
     def _store(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
         """Give `node` a buffer, and a kernel that computes it."""
@@ -444,29 +444,31 @@ class _Traversal:
                 self._origins[id(raw)] = origin
             group.origins[origin] = None
 
-    def _request(self, node: UOp, key: tuple[Group, Index], gates: _Gates = _ALWAYS) -> None:
+    def _request(
+        self, node: UOp, key: tuple[Group, Index], predicates: _Predicates = _ALWAYS
+    ) -> None:
         requests = self._requests.get(node)
         if requests is None:
-            self._requests[node] = {key: gates}
+            self._requests[node] = {key: predicates}
             return
         known = requests.get(key)
-        if known is None or gates is _ALWAYS:
-            requests[key] = gates
+        if known is None or predicates is _ALWAYS:
+            requests[key] = predicates
         elif known is not _ALWAYS:
-            requests[key] = {**known, **gates}
+            requests[key] = {**known, **predicates}
 
-    def _descend(self, node: UOp, group: Group, index: Index, gate: UOp | None) -> None:
+    def _descend(self, node: UOp, group: Group, index: Index, predicate: UOp | None) -> None:
         """Compute `node` at `index` in `group`, and request its operands there."""
         op = node.op
         if op not in FREE:
             group.size += written(node)
             self._add_origin(node, group)
         if op in POINTWISE:
-            group.values[node, index] = _PLAIN if gate is None else Value(gate)
+            group.values[node, index] = _PLAIN if predicate is None else Value(predicate)
             key = (group, index)
-            gates = _just(gate)
+            predicates = _just(predicate)
             for s in node.src:
-                self._request(s, key, gates)
+                self._request(s, key, predicates)
             return
         loops: Index = ()
         if op is Op.REDUCE_AXIS:
@@ -476,6 +478,6 @@ class _Traversal:
                 group.vectors |= {index[along]}
         elif op is Op.BOUND:
             group.checks = True
-        value = group.values[node, index] = demand(node, index, gate, loops, self._indexer)
+        value = group.values[node, index] = demand(node, index, predicate, loops, self._indexer)
         for use in value.uses:
-            self._request(use.node, (group, use.at), _just(use.gate))
+            self._request(use.node, (group, use.at), _just(use.predicate))

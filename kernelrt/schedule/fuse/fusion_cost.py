@@ -64,7 +64,7 @@ _FAR_READS = 2
 _PARALLEL_LAUNCHES = 20
 
 #: Ops that only change the index. Storing their values gains nothing.
-FREE = (MOVEMENT - {Op.PAD, Op.UNWINDOW}) | {Op.CONST, Op.VAR, Op.BUFFER, Op.IOTA}
+FREE = (MOVEMENT - {Op.PAD, Op.COL2IM}) | {Op.CONST, Op.VAR, Op.BUFFER, Op.IOTA}
 
 
 _INDEX_TYPES = (dt.int64, dt.int32, dt.bool_)

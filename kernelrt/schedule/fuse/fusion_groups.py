@@ -207,9 +207,9 @@ class Group:
             group = group._into
         return index
 
-    def renamed_gate(self, gate: UOp | None) -> UOp | None:
+    def renamed_gate(self, predicate: UOp | None) -> UOp | None:
         """Translate a predicate to the loops of the group that this one was merged into."""
-        return gate if gate is None else self.renamed((gate,))[0]
+        return predicate if predicate is None else self.renamed((predicate,))[0]
 
     def reaches(self, goals: Collection[Group], barren: set[Group] | None = None) -> bool:
         """Return whether this group depends, directly or not, on any of `goals`.
@@ -277,18 +277,18 @@ class Group:
         for (node, index), value in other.values.items():
             key = node, at(index)
             uses = tuple(
-                Use(u.node, at(u.at), gate_at(u.gate), gate_at(u.condition))
+                Use(u.node, at(u.at), gate_at(u.predicate), gate_at(u.condition))
                 for u in value.uses
             )
-            there = Value(gate_at(value.gate), uses, at(value.loops))
+            there = Value(gate_at(value.predicate), uses, at(value.loops))
             known = self.values.get(key)
             if known is not None:
                 there = _either(known, there, key, self.reducing, indexer)
             self.values[key] = there
         for (node, index), held in other.held.items():
             self.held.setdefault((node, at(index)), Held(*map(at, held)))
-        for (node, index), gate in other.reads.items():
-            key, covered = (node, at(index)), gate_at(gate)
+        for (node, index), predicate in other.reads.items():
+            key, covered = (node, at(index)), gate_at(predicate)
             if key in self.reads:
                 both = self.reads[key], covered
                 covered = indexer.covering(both, key[1], node.shape, self.reducing)
@@ -481,9 +481,11 @@ def _either(
 ) -> Value:
     """Merge two computations of one node at one index, so that the result covers all uses."""
     uses = tuple(
-        x._replace(gate=indexer.covering((x.gate, y.gate), x.at, x.node.shape, inner))
+        x._replace(
+            predicate=indexer.covering((x.predicate, y.predicate), x.at, x.node.shape, inner)
+        )
         for x, y in zip(a.uses, b.uses, strict=True)
     )
     node, index = key
-    gate = indexer.covering((a.gate, b.gate), index, node.shape, inner)
-    return Value(gate, uses, a.loops)
+    predicate = indexer.covering((a.predicate, b.predicate), index, node.shape, inner)
+    return Value(predicate, uses, a.loops)

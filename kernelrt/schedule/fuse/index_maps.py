@@ -122,21 +122,21 @@ class Indexer:
             ), None
         if op is Op.PAD:
             return self._pad(node, index)
-        if op is Op.WINDOW:
+        if op is Op.IM2COL:
             return self._window(node, index), None
         return self._unwindow(node, index)
 
     def _pad(self, node: UOp, index: Index) -> Step:
         out: list[UOp] = []
-        gate: UOp | None = None
+        predicate: UOp | None = None
         for i, (lo, hi), size in zip(index, node.arg, node.src[0].shape, strict=True):
             inner = i if lo == 0 else self.simplify(i - as_uop(lo))
             if lo != 0:
-                gate = self.both(gate, self.at_least_zero(inner))
+                predicate = self.both(predicate, self.at_least_zero(inner))
             if hi != 0:
-                gate = self.both(gate, self.simplify(inner < as_uop(size)))
+                predicate = self.both(predicate, self.simplify(inner < as_uop(size)))
             out.append(ZERO if size == 1 else inner)
-        return tuple(out), gate
+        return tuple(out), predicate
 
     def _window(self, node: UOp, index: Index) -> Index:
         rank = len(node.src[0].shape)
@@ -150,16 +150,16 @@ class Indexer:
         taps = index[len(shape) :]
         counts = node.src[0].shape
         out = list(index[: len(shape)])
-        gate: UOp | None = None
+        predicate: UOp | None = None
         for tap, (axis, _, stride, dilation) in zip(taps, windows, strict=True):
             first = self.simplify(out[axis] - tap * dilation)
             position = self.simplify(first // stride)
-            gate = self.both(gate, self.at_least_zero(first))
+            predicate = self.both(predicate, self.at_least_zero(first))
             if stride != 1:
-                gate = self.both(gate, self.simplify((first % stride).eq(0)))
-            gate = self.both(gate, self.simplify(position < as_uop(counts[axis])))
+                predicate = self.both(predicate, self.simplify((first % stride).eq(0)))
+            predicate = self.both(predicate, self.simplify(position < as_uop(counts[axis])))
             out[axis] = ZERO if counts[axis] == 1 else position
-        return (*out, *taps), gate
+        return (*out, *taps), predicate
 
     def parts(self, node: UOp, index: Index) -> list[Step]:
         """Return, for each operand of a CAT, its index and the condition that it is read.
@@ -172,12 +172,12 @@ class Indexer:
         start: Dim = 0
         for k, s in enumerate(node.src):
             inner = position if start == 0 else self.simplify(position - as_uop(start))
-            gate = None if k == 0 else self.at_least_zero(inner)
+            predicate = None if k == 0 else self.at_least_zero(inner)
             if k < len(node.src) - 1:
-                gate = self.both(gate, self.simplify(inner < as_uop(s.shape[axis])))
+                predicate = self.both(predicate, self.simplify(inner < as_uop(s.shape[axis])))
             if s.shape[axis] == 1:
                 inner = ZERO
-            out.append(((*index[:axis], inner, *index[axis + 1 :]), gate))
+            out.append(((*index[:axis], inner, *index[axis + 1 :]), predicate))
             start = total((start, s.shape[axis]))
         return out
 
@@ -206,9 +206,9 @@ class Indexer:
             return a
         return self.simplify(a & b)
 
-    def either(self, gates: Iterable[UOp | None]) -> UOp | None:
+    def either(self, predicates: Iterable[UOp | None]) -> UOp | None:
         """Return the disjunction of predicates; None is always true."""
-        wanted = [g for g in dict.fromkeys(gates) if not is_never(g)]
+        wanted = [g for g in dict.fromkeys(predicates) if not is_never(g)]
         if not wanted:
             return FALSE
         if len(wanted) == 1:
@@ -228,7 +228,7 @@ class Indexer:
 
     def covering(
         self,
-        gates: Iterable[UOp | None],
+        predicates: Iterable[UOp | None],
         index: Index,
         shape: tuple[Dim, ...],
         inner: AbstractSet[UOp],
@@ -241,7 +241,7 @@ class Indexer:
 
         Parameters
         ----------
-        gates : iterable of UOp or None
+        predicates : iterable of UOp or None
             Predicates of the uses.
         index : Index
             Index of the element.
@@ -250,7 +250,7 @@ class Indexer:
         inner : set of UOp
             Loops of reductions.
         """
-        given = list(dict.fromkeys(gates))
+        given = list(dict.fromkeys(predicates))
         if None in given or len(given) < 2:
             return self.either(given)
         own = frozenset().union(*map(self.ranges, index))
@@ -263,33 +263,33 @@ class Indexer:
             there = self.both(there, self.at_least_zero(i))
             there = self.both(there, self.simplify(i < as_uop(d)))
         return self.either(
-            gate if found == shared else self._less(gate, found - shared, there)
-            for gate, found in zip(given, loops, strict=True)
+            predicate if found == shared else self._less(predicate, found - shared, there)
+            for predicate, found in zip(given, loops, strict=True)
         )
 
     def _less(
-        self, gate: UOp | None, loops: AbstractSet[UOp], instead: UOp | None
+        self, predicate: UOp | None, loops: AbstractSet[UOp], instead: UOp | None
     ) -> UOp | None:
-        """Return `gate` with `instead` in place of its conditions on `loops`."""
+        """Return `predicate` with `instead` in place of its conditions on `loops`."""
         out = instead
-        for part in [] if gate is None else conjuncts(gate):
+        for part in [] if predicate is None else conjuncts(predicate):
             if loops.isdisjoint(self.ranges(part)):
                 out = self.both(out, part)
         return out
 
-    def needed(self, gate: UOp | None, index: Index) -> UOp | None:
-        """Return `gate` without conditions on loops that `index` does not vary with.
+    def needed(self, predicate: UOp | None, index: Index) -> UOp | None:
+        """Return `predicate` without conditions on loops that `index` does not vary with.
 
         For these loops the element exists in all iterations or in none, so it may be read, and all
         iterations share its value.
         """
-        if gate is None:
+        if predicate is None:
             return None
-        key = (gate, index)
+        key = (predicate, index)
         if key not in self._needed:
             varying = frozenset().union(*map(self.ranges, index))
             out: UOp | None = None
-            for part in conjuncts(gate):
+            for part in conjuncts(predicate):
                 loops = self.ranges(part)
                 if not loops or not loops.isdisjoint(varying):
                     out = self.both(out, part)
@@ -382,13 +382,13 @@ def _of_positions(node: UOp) -> bool:
     return node.op in _POSITIONS or node.op in ALU or node.op in MOVEMENT
 
 
-def is_never(gate: UOp | None) -> bool:
-    """Return whether `gate` is never true."""
-    return gate is not None and gate.op is Op.CONST and not gate.arg
+def is_never(predicate: UOp | None) -> bool:
+    """Return whether `predicate` is never true."""
+    return predicate is not None and predicate.op is Op.CONST and not predicate.arg
 
 
-def _is_true(gate: UOp) -> bool:
-    return gate.op is Op.CONST and bool(gate.arg)
+def _is_true(predicate: UOp) -> bool:
+    return predicate.op is Op.CONST and bool(predicate.arg)
 
 
 def groups_of_axes(

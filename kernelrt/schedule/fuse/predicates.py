@@ -59,11 +59,11 @@ class _Box:
         self.intervals[at] = (low, high)
 
 
-def conjuncts(gate: UOp) -> list[UOp]:
-    """Return the conditions whose conjunction is `gate`, without duplicates."""
+def conjuncts(predicate: UOp) -> list[UOp]:
+    """Return the conditions whose conjunction is `predicate`, without duplicates."""
     out: dict[UOp, None] = {}
     seen: set[UOp] = set()
-    stack = [gate]
+    stack = [predicate]
     while stack:
         part = stack.pop()
         if part in seen:
@@ -76,13 +76,13 @@ def conjuncts(gate: UOp) -> list[UOp]:
     return list(out)
 
 
-def united(gates: Sequence[UOp]) -> list[list[UOp]]:
-    """Return predicates whose union is that of `gates`, each as a list of its comparisons.
+def united(predicates: Sequence[UOp]) -> list[list[UOp]]:
+    """Return predicates whose union is that of `predicates`, each as a list of its comparisons.
 
     Predicates that another one covers are dropped. Two predicates are merged if their union is a
     box. An empty list of comparisons is always true.
     """
-    boxes = [_box(gate) for gate in gates]
+    boxes = [_box(predicate) for predicate in predicates]
     if len(boxes) > _MOST:
         return [box.nodes() for box in boxes]
     done: list[_Box] = []
@@ -99,9 +99,9 @@ def united(gates: Sequence[UOp]) -> list[list[UOp]]:
     return [box.nodes() for box in done]
 
 
-def _box(gate: UOp) -> _Box:
+def _box(predicate: UOp) -> _Box:
     box = _Box()
-    for part in conjuncts(gate):
+    for part in conjuncts(predicate):
         found = _bounded(part)
         if found is None:
             box.others[part] = None

@@ -19,7 +19,7 @@ from kernelrt.schedule.memory.hazards import Access, dependencies, reached
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernelrt.schedule.kernels.unscheduled import Draft
+    from kernelrt.schedule.kernels.unscheduled import UnscheduledItem
     from kernelrt.schedule.memory.hazards import Extents
 
 __all__ = ["drop_repeated"]
@@ -28,7 +28,7 @@ __all__ = ["drop_repeated"]
 _Check = tuple[UOp, int]
 
 
-def drop_repeated(drafts: Sequence[Draft], where: Extents) -> None:
+def drop_repeated(drafts: Sequence[UnscheduledItem], where: Extents) -> None:
     """Drop checks of `drafts` that cannot fail.
 
     A check of elements of a BUFFER is dropped if another draft, which must run before, checks all
@@ -38,7 +38,7 @@ def drop_repeated(drafts: Sequence[Draft], where: Extents) -> None:
 
     Parameters
     ----------
-    drafts : sequence of Draft
+    drafts : sequence of UnscheduledItem
         Drafts that compute all values, operands first.
     where : Extents
         Known byte ranges.
@@ -70,7 +70,7 @@ def drop_repeated(drafts: Sequence[Draft], where: Extents) -> None:
                 whole.setdefault(index, []).append((n, size))
 
 
-def _stored(drafts: Sequence[Draft]) -> dict[UOp, UOp]:
+def _stored(drafts: Sequence[UnscheduledItem]) -> dict[UOp, UOp]:
     """Return, for each BUFFER that a single STORE computes, that STORE."""
     found: dict[UOp, list[UOp]] = {}
     for draft in drafts:

@@ -16,7 +16,7 @@ from kernelrt.ir import Op, UOp, const, substitute, toposort
 from kernelrt.ir.constants import is_plus_zero
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.origin import inherit
-from kernelrt.ir.reducers import of_nothing, start, starts_with_nothing
+from kernelrt.ir.reducers import empty_result, start, start_is_empty_result
 from kernelrt.ir.shape import as_dim, as_uop
 from kernelrt.ir.symbolic import in_range
 from kernelrt.schedule.fuse.demand import POINTWISE, Held, Key, Use, Value, picks_in
@@ -166,7 +166,7 @@ class _Lowering:
         return UOp(Op.LOAD, node.dtype, (array, place))
 
     def _operand(self, use: Use) -> UOp:
-        if is_never(use.gate):
+        if is_never(use.predicate):
             return const(0, use.node.dtype)
         return self._value(use.node, use.at)
 
@@ -222,11 +222,11 @@ class _Lowering:
             self._real[expression] = known
         return known
 
-    def _gate(self, gate: UOp | None, at: UOp) -> UOp | None:
-        """Return the part of condition `gate` that is not implied by the loops of `at` running."""
-        if gate is None or not self._picking:
-            return gate
-        known = self._known(gate)
+    def _predicate(self, predicate: UOp | None, at: UOp) -> UOp | None:
+        """Return the part of `predicate` that is not implied by the loops of `at` running."""
+        if predicate is None or not self._picking:
+            return predicate
+        known = self._known(predicate)
         filled = {self._indexer.positive(r.src[0]) for r in self._indexer.ranges(at)}
         if filled.isdisjoint(conjuncts(known)):
             return known
@@ -240,9 +240,9 @@ class _Lowering:
     def _made(self, key: Key) -> UOp:
         node, index = key
         value = self._group.values[key]
-        if node.op in ALU and not is_never(value.gate):
+        if node.op in ALU and not is_never(value.predicate):
             return self._elementwise(node, index)
-        if is_never(value.gate):
+        if is_never(value.predicate):
             return const(0, node.dtype)
         if node.op in MOVEMENT:
             return self._masked(*value.uses)
@@ -261,13 +261,14 @@ class _Lowering:
             return const(0, node.dtype)
         place = node if node.op is Op.BUFFER else self._places[node]
         at = self._offset(node, tuple(map(self._known, index)))
-        gate = self._gate(self._group.reads[node, index], at)
+        predicate = self._predicate(self._group.reads[node, index], at)
         if self._picking:
             # An index from data may vary with fewer loops than the ELEMENT it replaced.
-            gate = self._indexer.needed(gate, (at,))
-        if is_never(gate):
+            predicate = self._indexer.needed(predicate, (at,))
+        if is_never(predicate):
             return const(0, node.dtype)
-        return UOp(Op.LOAD, node.dtype, (place, at) if gate is None else (place, at, gate))
+        operands = (place, at) if predicate is None else (place, at, predicate)
+        return UOp(Op.LOAD, node.dtype, operands)
 
     def _elementwise(self, node: UOp, index: Index) -> UOp:
         values = tuple([self._value(s, index) for s in node.src])
@@ -284,9 +285,9 @@ class _Lowering:
         value = self._operand(use)
         if use.condition is None:
             return value
-        gated = value.op is Op.LOAD and len(value.src) == 3
-        if gated and value.src[2] is self._gate(use.gate, value.src[1]):
-            return value  # the gated LOAD gives 0 already
+        predicated = value.op is Op.LOAD and len(value.src) == 3
+        if predicated and value.src[2] is self._predicate(use.predicate, value.src[1]):
+            return value  # the predicated LOAD gives 0 already
         return _zero_unless(self._known(use.condition), value)
 
     def _constant(self, node: UOp, _index: Index, _value: Value) -> UOp:
@@ -313,26 +314,26 @@ class _Lowering:
         size = self._indexer.simplify(node.src[1])
         if in_range(place, size):
             return place
-        gate = self._gate(value.gate, place)
-        if gate is not None:
-            place, size = _zero_unless(gate, place), _long_enough(size, gate)
+        predicate = self._predicate(value.predicate, place)
+        if predicate is not None:
+            place, size = _zero_unless(predicate, place), _long_enough(size, predicate)
         arg = (0, node.arg or False)
         return inherit(UOp(Op.BOUND, node.dtype, (place, size, STATUS), arg), node)
 
     def _reduce(self, node: UOp, _index: Index, value: Value) -> UOp:
         reducer, axes = node.arg
         if any(node.src[0].shape[a] == 0 for a in axes):
-            return const(of_nothing(reducer, node.dtype), node.dtype)
+            return const(empty_result(reducer, node.dtype), node.dtype)
         (use,) = value.uses
         reduced = self._operand(use)
         own = [loop for loop in value.loops if loop is not ZERO]
         if own:
             reduced = UOp(Op.REDUCE, node.dtype, (reduced, *own), reducer)
         empty = [loop.src[0] for loop in own if loop.src[0].vmin <= 0]
-        if not empty or starts_with_nothing(reducer, node.dtype):
+        if not empty or start_is_empty_result(reducer, node.dtype):
             return reduced
         some = functools.reduce(operator.and_, [const(0, s.dtype).alu(Op.LT, s) for s in empty])
-        numbers = (const(f(reducer, node.dtype), node.dtype) for f in (start, of_nothing))
+        numbers = (const(f(reducer, node.dtype), node.dtype) for f in (start, empty_result))
         return reduced.alu(reducer, some.where(*numbers))
 
     def _gather(self, node: UOp, index: Index, value: Value) -> UOp:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernelrt.schedule.fuse.fusion_groups import Group
     from kernelrt.schedule.kernels.canonical_form import Forms
 
-__all__ = ["CallDraft", "CopyDraft", "Draft", "KernelDraft"]
+__all__ = ["CallDraft", "CopyDraft", "KernelDraft", "UnscheduledItem"]
 
 
 @dataclass(eq=False, slots=True)
@@ -189,4 +189,4 @@ class CallDraft:
         )  # fmt: skip
 
 
-Draft = KernelDraft | CopyDraft | CallDraft | RegionDraft
+UnscheduledItem = KernelDraft | CopyDraft | CallDraft | RegionDraft

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from kernelrt.schedule.types import Intermediate
 
-__all__ = ["Ledger", "Order", "Span", "Storage", "Unforced"]
+__all__ = ["AccessLog", "Order", "Span", "Storage", "Unforced"]
 
 #: Maximum number of items for which a bit mask of all predecessors is stored with each item.
 _CLOSURE_LIMIT: Final = 8192
@@ -130,7 +130,7 @@ class Order:
         return sorted(rest)
 
 
-class Ledger:
+class AccessLog:
     """Log of the accesses of items, which checks that dependencies order conflicting accesses.
 
     Parameters

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.schedule.kernels.region_bodies import RegionDraft
-from kernelrt.schedule.kernels.unscheduled import CopyDraft, Draft, KernelDraft
+from kernelrt.schedule.kernels.unscheduled import CopyDraft, KernelDraft, UnscheduledItem
 from kernelrt.schedule.memory.hazards import Access, Touches, dependencies, reached
 from kernelrt.schedule.memory.inplace import reads_beside
 from kernelrt.schedule.types import is_lasting
@@ -24,7 +24,7 @@ from kernelrt.schedule.types import is_lasting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kernelrt.device.byte_ranges import Region
+    from kernelrt.device.byte_ranges import ByteRange
     from kernelrt.schedule.memory.hazards import Extents
 
 __all__ = ["Commit", "Graph", "settle"]
@@ -54,14 +54,14 @@ class Graph:
 
     Attributes
     ----------
-    drafts : list of Draft or None
+    drafts : list of UnscheduledItem or None
         Drafts, each after the drafts that it reads; None for a draft that was removed.
     after : list of set of int
         For each draft, the drafts that must run later.
     """
 
-    def __init__(self, drafts: Sequence[Draft], waits: Sequence[Sequence[int]]) -> None:
-        self.drafts: list[Draft | None] = list(drafts)
+    def __init__(self, drafts: Sequence[UnscheduledItem], waits: Sequence[Sequence[int]]) -> None:
+        self.drafts: list[UnscheduledItem | None] = list(drafts)
         self.after: list[set[int]] = [set() for _ in drafts]
         for n, before in enumerate(waits):
             for earlier in before:
@@ -80,13 +80,13 @@ class Graph:
 
 
 def settle(
-    drafts: Sequence[Draft], commits: Sequence[Commit], outputs: set[UOp], where: Extents
+    drafts: Sequence[UnscheduledItem], commits: Sequence[Commit], outputs: set[UOp], where: Extents
 ) -> Graph:
     """Add the commits to the drafts, in place where that is safe.
 
     Parameters
     ----------
-    drafts : sequence of Draft
+    drafts : sequence of UnscheduledItem
         Drafts that compute all values, operands first; none writes a commit target.
     commits : sequence of Commit
         Commits in the caller's order.
@@ -105,7 +105,7 @@ def settle(
 
 class _Settling:
     def __init__(
-        self, drafts: Sequence[Draft], commits: Sequence[Commit], outputs: set[UOp],
+        self, drafts: Sequence[UnscheduledItem], commits: Sequence[Commit], outputs: set[UOp],
         where: Extents,
     ) -> None:  # fmt: skip
         self._commits = commits
@@ -136,7 +136,7 @@ class _Settling:
             self._merge(k, commit)
         return self._graph
 
-    def _regions(self, buffers: Iterable[UOp]) -> list[Region]:
+    def _regions(self, buffers: Iterable[UOp]) -> list[ByteRange]:
         return [self._where[b] for b in buffers]
 
     def _readers(self, buffer: UOp) -> list[int]:
@@ -152,7 +152,7 @@ class _Settling:
         """Return the numbers of the commits that change any byte of `target`."""
         return self._targets.writers(self._where[target])
 
-    def _draft(self, n: int) -> Draft:
+    def _draft(self, n: int) -> UnscheduledItem:
         draft = self._graph.drafts[n]
         assert draft is not None
         return draft

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.byte_ranges import Region, RegionMap, region_of
+from kernelrt.device.byte_ranges import ByteRange, ByteRangeMap, byte_range_of
 from kernelrt.schedule.types import CopyItem, Part, is_lasting
 
 if TYPE_CHECKING:
@@ -23,23 +23,23 @@ __all__ = ["Access", "Extents", "Touches", "accesses", "dependencies", "extent",
            "waves"]  # fmt: skip
 
 
-def extent(buffer: UOp) -> Region:
+def extent(buffer: UOp) -> ByteRange:
     """Return the byte range of a BUFFER node."""
     holder = buffer.arg
     if isinstance(holder, Buffer):
-        return region_of(holder)
+        return byte_range_of(holder)
     nbytes = int(holder.size) * buffer.dtype.itemsize
     if isinstance(holder, Part):
         return extent(holder.base).part(holder.offset, nbytes)
     base = getattr(holder, "base", None)
     start = int(getattr(holder, "offset", 0))
-    return Region(holder if base is None else base, start, start + nbytes)
+    return ByteRange(holder if base is None else base, start, start + nbytes)
 
 
-class Extents(dict["UOp", Region]):
+class Extents(dict["UOp", ByteRange]):
     """Cache of the byte range of each BUFFER node."""
 
-    def __missing__(self, buffer: UOp) -> Region:
+    def __missing__(self, buffer: UOp) -> ByteRange:
         found = self[buffer] = extent(buffer)
         return found
 
@@ -48,25 +48,25 @@ class Touches:
     """Readers and writers of byte ranges; items are identified by number."""
 
     def __init__(self) -> None:
-        self._reads: RegionMap[int] = RegionMap()
-        self._writes: RegionMap[int] = RegionMap()
+        self._reads: ByteRangeMap[int] = ByteRangeMap()
+        self._writes: ByteRangeMap[int] = ByteRangeMap()
 
-    def add(self, item: int, reads: Iterable[Region], writes: Iterable[Region]) -> None:
+    def add(self, item: int, reads: Iterable[ByteRange], writes: Iterable[ByteRange]) -> None:
         """Add the accesses of `item`."""
         for region in reads:
             self._reads.add(region, item)
         for region in writes:
             self._writes.add(region, item)
 
-    def readers(self, region: Region) -> list[int]:
+    def readers(self, region: ByteRange) -> list[int]:
         """Return the items that read any byte of `region`."""
         return self._reads.meeting(region)
 
-    def writers(self, region: Region) -> list[int]:
+    def writers(self, region: ByteRange) -> list[int]:
         """Return the items that write any byte of `region`."""
         return self._writes.meeting(region)
 
-    def conflicts(self, reads: Iterable[Region], writes: Iterable[Region]) -> set[int]:
+    def conflicts(self, reads: Iterable[ByteRange], writes: Iterable[ByteRange]) -> set[int]:
         """Return the items that must run before an item with these accesses.
 
         Conflicts are read after write, write after read and write after write.
@@ -79,7 +79,7 @@ class Touches:
             out.update(self.readers(region))
         return out
 
-    def forget_covered(self, writes: Iterable[Region]) -> None:
+    def forget_covered(self, writes: Iterable[ByteRange]) -> None:
         """Drop accesses to bytes that a later item overwrites: waiting for that item is enough."""
         for region in writes:
             self._reads.drop_covered(region)
@@ -92,7 +92,7 @@ class Access:
 
     Attributes
     ----------
-    reads, writes : sequence of Region
+    reads, writes : sequence of ByteRange
         Byte ranges that it may access. It may also read what it writes: a write conflicts with
         everything that a read conflicts with.
     fails : bool
@@ -101,8 +101,8 @@ class Access:
         Whether it writes memory that a failing run must leave unchanged.
     """
 
-    reads: Sequence[Region]
-    writes: Sequence[Region]
+    reads: Sequence[ByteRange]
+    writes: Sequence[ByteRange]
     fails: bool = False
     lasts: bool = False
 

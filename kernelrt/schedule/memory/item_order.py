@@ -10,13 +10,13 @@ from kernelrt.schedule.types import Intermediate
 
 if TYPE_CHECKING:
     from kernelrt.ir import UOp
-    from kernelrt.schedule.kernels.unscheduled import Draft
+    from kernelrt.schedule.kernels.unscheduled import UnscheduledItem
     from kernelrt.schedule.memory.commits import Graph
 
 __all__ = ["execution_order"]
 
 
-def execution_order(graph: Graph) -> list[Draft]:
+def execution_order(graph: Graph) -> list[UnscheduledItem]:
     """Return the drafts of `graph` in topological order.
 
     Of the drafts that are ready, the next one is the draft after which the fewest bytes of
@@ -43,7 +43,7 @@ def execution_order(graph: Graph) -> list[Draft]:
 
     ready = [(growth(n), n) for n in alive if waiting[n] == 0]
     heapq.heapify(ready)
-    out: list[Draft] = []
+    out: list[UnscheduledItem] = []
     while ready:
         promised, n = heapq.heappop(ready)
         now = growth(n)
@@ -67,7 +67,7 @@ def execution_order(graph: Graph) -> list[Draft]:
     return out
 
 
-def _intermediates(draft: Draft | None, *, writes: bool) -> list[UOp]:
+def _intermediates(draft: UnscheduledItem | None, *, writes: bool) -> list[UOp]:
     if draft is None:
         return []
     buffers = draft.writes if writes else draft.reads

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import Dim
 
-__all__ = ["join_assigned"]
+__all__ = ["concatenate_assigned"]
 
 #: Up to this many changes stay WHEREs and sums, which a kernel may fuse. It is also the maximum
 #: number of parts that a read combines.
@@ -99,7 +99,7 @@ class _Version(NamedTuple):
     apart: bool = False
 
 
-def join_assigned(roots: Sequence[UOp]) -> list[UOp]:
+def concatenate_assigned(roots: Sequence[UOp]) -> list[UOp]:
     """Rewrite graphs so that each partially written tensor is assembled once.
 
     Values do not change. Elements that a sum leaves alone still get zero added, since that turns

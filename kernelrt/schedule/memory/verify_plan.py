@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kernelrt.errors import SpecError
-from kernelrt.schedule.memory.access_log import Ledger, Span, Storage, Unforced
+from kernelrt.schedule.memory.access_log import AccessLog, Span, Storage, Unforced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt.device.byte_ranges import Region
+    from kernelrt.device.byte_ranges import ByteRange
     from kernelrt.schedule.memory.hazards import Access
     from kernelrt.schedule.types import Intermediate
 
@@ -66,7 +66,7 @@ class _Steps:
         for k, waits in enumerate(deps):
             if any(not 0 <= d < k for d in waits):
                 self._fault(k, f"depends on {list(waits)}; it may depend on earlier steps only")
-        self._ledger = Ledger(deps)
+        self._ledger = AccessLog(deps)
         # Writes by intermediate, since the arena's log shows only the last owner of a byte.
         self._contents: dict[int, Storage] = {}
 
@@ -95,17 +95,17 @@ class _Steps:
     def _content(self, own: object) -> Storage:
         return self._contents.setdefault(id(own), Storage())
 
-    def _offset(self, region: Region) -> int | None:
+    def _offset(self, region: ByteRange) -> int | None:
         """Return the arena offset of the storage of `region`, or None if it is not there."""
         return self._places.get(region.storage)
 
-    def _spans(self, region: Region) -> list[Span]:
+    def _spans(self, region: ByteRange) -> list[Span]:
         offset = self._offset(region)
         if offset is None:
             return self._ledger.storage(region.storage).spans(region.start, region.stop)
         return self._ledger.storage(_ARENA).spans(offset + region.start, offset + region.stop)
 
-    def _read(self, k: int, region: Region) -> None:
+    def _read(self, k: int, region: ByteRange) -> None:
         self._check_forced(k, self._ledger.read(k, 0, self._spans(region)))
         if self._offset(region) is None:
             return
@@ -122,7 +122,7 @@ class _Steps:
                         k, f"reads an intermediate that {self._label(span.writer)} overwrote"
                     )
 
-    def _write(self, k: int, region: Region) -> None:
+    def _write(self, k: int, region: ByteRange) -> None:
         if region.nbytes <= 0:
             return
         offset = self._offset(region)

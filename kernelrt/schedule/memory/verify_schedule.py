@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kernelrt.device.allocator import ALIGNMENT
-from kernelrt.device.byte_ranges import RegionMap
+from kernelrt.device.byte_ranges import ByteRangeMap
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import summary
 from kernelrt.ir.shape import dim_max
 from kernelrt.schedule.kernels.region_bodies import fails
-from kernelrt.schedule.memory.access_log import Ledger, Span
+from kernelrt.schedule.memory.access_log import AccessLog, Span
 from kernelrt.schedule.memory.hazards import Extents
 from kernelrt.schedule.memory.inplace import reads_beside
 from kernelrt.schedule.types import (
@@ -181,7 +181,7 @@ class _Verifier:
         self._made = made
         self._items = made.items
         self._targets: dict[UOp, list[int]] = {}
-        self._changing: RegionMap[None] = RegionMap()
+        self._changing: ByteRangeMap[None] = ByteRangeMap()
         for number, target in enumerate(targets):
             self._targets.setdefault(target, []).append(number)
             self._changing.add(where[target], None)
@@ -197,7 +197,7 @@ class _Verifier:
         """Check everything."""
         self._check_deps()
         self._check_arena()
-        self._ledger = Ledger(self._made.deps)
+        self._ledger = AccessLog(self._made.deps)
         for k, item in enumerate(self._items):
             if isinstance(item, CopyItem):
                 self._copy(k, item)

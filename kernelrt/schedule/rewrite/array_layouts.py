@@ -201,7 +201,7 @@ def _inherited(node: UOp, orders: dict[UOp, Order]) -> Order | None:
     if node.op is Op.REDUCE_AXIS:
         kept = [a for a in range(len(order)) if a not in node.arg[1]]
         return tuple(kept.index(a) for a in order if a in kept)
-    if node.op in (Op.WINDOW, Op.UNWINDOW):
+    if node.op in (Op.IM2COL, Op.COL2IM):
         # The window taps go before the innermost axis, so that the innermost axis stays long.
         taps = tuple(range(len(order), len(node.shape)))
         return (*order[:-1], *taps, order[-1])

@@ -24,7 +24,7 @@ L = TypeVar("L")
 #: Ops that keep all elements of a value and only change its shape or the order of its axes.
 AXES: Final = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE})
 #: Ops through which contiguity is followed.
-_FOLLOWED: Final = AXES | {Op.CAST, Op.WINDOW}
+_FOLLOWED: Final = AXES | {Op.CAST, Op.IM2COL}
 
 
 def innermost(node: UOp, order: Order | None) -> int | None:
@@ -66,7 +66,7 @@ def axes_below(step: UOp, axes: Sequence[L | None]) -> list[L | None]:
     If axes merge or split, the innermost axis keeps its label and the others lose theirs.
     """
     shape = step.src[0].shape
-    if step.op is Op.WINDOW:
+    if step.op is Op.IM2COL:
         windowed = {axis for axis, *_ in step.arg}
         return [None if a in windowed else axes[a] for a in range(len(shape))]
     if step.op is Op.PERMUTE:
@@ -89,7 +89,7 @@ def varying_axes(node: UOp) -> set[int]:
     if node.op is Op.RESHAPE:
         groups = groups_of_axes(shape, node.shape)
         return {k for old, new in groups if not below.isdisjoint(old) for k in new}
-    if node.op is Op.WINDOW:
+    if node.op is Op.IM2COL:
         windowed = {axis for axis, *_ in node.arg}
         return below | windowed | set(range(len(shape), len(node.shape)))
     return below

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["concatenate_products", "side_by_side"]
 
 #: Ops that may read only part of their first operand.
-_PICKING = frozenset({Op.GATHER, Op.SHRINK, Op.WINDOW})
+_PICKING = frozenset({Op.GATHER, Op.SHRINK, Op.IM2COL})
 
 
 def concatenate_products(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kernelrt.device.costs import Costs
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["sources_of", "steady_values"]
+__all__ = ["invariant_values", "sources_of"]
 
 #: Minimum ratio of the time to compute a value to the time to load it. Sines gain from hoisting
 #: (``bench/steady.py``). Narrow weights that are widened and scaled gain from staying narrow (the
@@ -37,7 +37,7 @@ _LEAST: Final = 32
 _MOST_BYTES: Final = 64 << 20
 #: Ops whose index operands are not hoisted, so that bounds and strides stay visible in the graph.
 _INDEXED: Final = frozenset({Op.GATHER, Op.SCATTER})
-_MORE: Final = frozenset({Op.PAD, Op.UNWINDOW, Op.REDUCE_AXIS, Op.CAT, Op.CONTIGUOUS})
+_MORE: Final = frozenset({Op.PAD, Op.COL2IM, Op.REDUCE_AXIS, Op.CAT, Op.CONTIGUOUS})
 _KNOWN: Final = (ALU | FREE | _MORE) - {Op.VAR, Op.BOUND}
 
 
@@ -52,9 +52,9 @@ class _Count(NamedTuple):
         return max(self.arithmetic, self.loads)
 
 
-def steady_values(
+def invariant_values(
     roots: Sequence[UOp],
-    is_steady: Callable[[UOp], bool],
+    is_invariant: Callable[[UOp], bool],
     device: DeviceSpec,
     *,
     panels: bool = False,
@@ -65,7 +65,7 @@ def steady_values(
     ----------
     roots : sequence of UOp
         The graphs, without autograd tags.
-    is_steady : callable
+    is_invariant : callable
         Returns whether a BUFFER node is memory that the program reads and never writes.
     device : DeviceSpec
         Target of the kernels.
@@ -82,19 +82,19 @@ def steady_values(
     most = max(_MOST_BYTES, read)
     laid_out: set[UOp] = set()
     if panels:
-        found, laid_out = lay_out(roots, _steady(order, is_steady), device, most)
+        found, laid_out = lay_out(roots, _steady(order, is_invariant), device, most)
         roots, order = found, list(toposort(found))
-    steady = _steady(order, is_steady)
+    steady = _steady(order, is_invariant)
     chosen = _Choice(steady, costs_of(device), most, laid_out).among(order)
     return list(roots), _computed_once(roots, chosen, most)
 
 
-def _steady(order: Iterable[UOp], is_steady: Callable[[UOp], bool]) -> set[UOp]:
+def _steady(order: Iterable[UOp], is_invariant: Callable[[UOp], bool]) -> set[UOp]:
     """Return the run-invariant nodes of `order`, which has operands first."""
     steady: set[UOp] = set()
     for node in order:
         if node.op is Op.BUFFER:
-            fits = is_steady(node)
+            fits = is_invariant(node)
         else:
             fits = node.op in _KNOWN and is_static(node.shape) and _is_fixed(node.arg)
         if fits and steady.issuperset(node.src):

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["store_margins"]
+__all__ = ["materialize_padding"]
 
 
-def store_margins(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
+def materialize_padding(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
     """Store values that contractions read padded only once, with their padding.
 
     Parameters

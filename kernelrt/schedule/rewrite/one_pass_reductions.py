@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["fold_online"]
+__all__ = ["reduce_in_one_pass"]
 
 #: Maximum size of a block of rows, in first-level caches. A block is larger than that cache, so
 #: that a kernel prefetches the next block while it reads the current one again
@@ -52,7 +52,7 @@ _DEEP: Final = 32
 _STORED: Final = frozenset({Op.BUFFER, Op.CONTIGUOUS, Op.CALL, Op.REGION})
 
 
-def fold_online(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
+def reduce_in_one_pass(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
     """Compute statistics of rows that no cache holds block by block.
 
     Parameters

@@ -78,7 +78,7 @@ def lay_out(
         left, right = node.src[0].src
         for factor, other in ((left, right), (right, left)):
             read = core_of(other)[0]
-            if core_of(factor)[0] not in steady or factor in put or read.op is Op.WINDOW:
+            if core_of(factor)[0] not in steady or factor in put or read.op is Op.IM2COL:
                 continue  # sums over windows of an image are as fast without panels
             found = _matrix(factor, other, node)
             lanes = device.lanes(node.dtype.itemsize)

@@ -20,7 +20,7 @@ from kernelrt.schedule.rewrite.axis_maps import AXES, axes_above
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["relay_matrices"]
+__all__ = ["prepack_matrices"]
 
 #: Minimum number of iterations for a copy, which takes as long as two or three iterations gain.
 _TURNS: Final = 8
@@ -31,7 +31,7 @@ _COLUMNS: Final = 16
 _Runs = dict[tuple[Loop, tuple[UOp, ...]], list[UOp]]
 
 
-def relay_matrices(roots: Sequence[UOp]) -> list[UOp]:
+def prepack_matrices(roots: Sequence[UOp]) -> list[UOp]:
     """Transpose loop-invariant matrices before loops into the order that their products read."""
     runs: _Runs = {}
     for node in toposort(roots):

@@ -18,7 +18,7 @@ from kernelrt.schedule.fuse.index_maps import groups_of_axes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["crop_graph"]
+__all__ = ["push_slices_down"]
 
 #: The bounds that are kept of each axis: the whole axis, or static bounds of a static axis.
 Box = tuple[tuple[Dim, Dim], ...]
@@ -26,7 +26,7 @@ Box = tuple[tuple[Dim, Dim], ...]
 _DEPTH = 64
 
 
-def crop_graph(roots: Sequence[UOp]) -> list[UOp]:
+def push_slices_down(roots: Sequence[UOp]) -> list[UOp]:
     """Move every SHRINK of static bounds as near to the leaves as it pays."""
     nodes = list(toposort(roots))
     if not any(n.op is Op.SHRINK for n in nodes):
@@ -164,7 +164,7 @@ class _Cropper:
             return self._padded(x, box, shape, depth)
         if x.op is Op.RESHAPE:
             return self._reshaped(x, box, shape, depth)
-        if x.op is Op.WINDOW:
+        if x.op is Op.IM2COL:
             return self._windowed(x, box, depth)
         return None
 

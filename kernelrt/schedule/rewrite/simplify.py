@@ -13,7 +13,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.constants import full, is_zeros, short_power, uniform
 from kernelrt.ir.ops import ALU, COMMUTATIVE, COMPARE
-from kernelrt.ir.reducers import is_identity, of_nothing
+from kernelrt.ir.reducers import empty_result, is_identity
 from kernelrt.ir.rewrite import Rule, Table, rewrite
 from kernelrt.ir.shape import total
 from kernelrt.schedule.fuse.index_maps import groups_of_axes
@@ -143,7 +143,7 @@ def _reduce_nothing(u: UOp) -> UOp | None:
     reducer, axes = u.arg
     x = u.src[0]
     if any(x.shape[a] == 0 for a in axes):
-        return full(const(of_nothing(reducer, u.dtype), u.dtype), u.shape)
+        return full(const(empty_result(reducer, u.dtype), u.dtype), u.shape)
     real = tuple(a for a in axes if x.shape[a] != 1)
     if real and len(real) == len(axes):
         return None
@@ -408,8 +408,8 @@ def _table() -> Table:
         Op.PERMUTE: (_permute, _move_constant),
         Op.SHRINK: (_shrink, _move_constant),
         Op.FLIP: (_flip, _move_constant),
-        Op.WINDOW: (_move_constant,),
-        Op.UNWINDOW: (window_of_padded,),
+        Op.IM2COL: (_move_constant,),
+        Op.COL2IM: (window_of_padded,),
         Op.PAD: (_pad,),
         Op.CAT: (_cat,),
         Op.CONTIGUOUS: (_contiguous,),

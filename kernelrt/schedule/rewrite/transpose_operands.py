@@ -19,13 +19,13 @@ from kernelrt.schedule.rewrite.axis_maps import lying
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["turn_operands"]
+__all__ = ["transpose_operands"]
 
 #: Minimum rows of the other operand for which a copy costs less than it gains.
 _ROWS: Final = 8
 
 
-def turn_operands(roots: Sequence[UOp]) -> list[UOp]:
+def transpose_operands(roots: Sequence[UOp]) -> list[UOp]:
     """Copy operands of products with dynamic columns so that they are stored along the columns."""
     done: dict[UOp, UOp] = {}
     for node in toposort(roots):

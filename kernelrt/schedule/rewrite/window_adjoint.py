@@ -41,7 +41,7 @@ def window_of_padded(u: UOp) -> UOp | None:
             return None
         value = _pad_axis(value, axis, reach, reach + rest)
         plain.append((axis, kernel, 1, dilation))
-    value = UOp(Op.WINDOW, u.dtype, (value,), tuple(plain))
+    value = UOp(Op.IM2COL, u.dtype, (value,), tuple(plain))
     rank = len(value.shape)
     value = UOp(Op.FLIP, u.dtype, (value,), tuple(range(rank - taps, rank)))
     return value if value.shape == u.shape else UOp(Op.EXPAND, u.dtype, (value,), u.shape)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt import dtype as dt
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.ffi import FfiResult
 from kernelrt.ir.ops import COMPARE
 from kernelrt.ir.origin import adjoint
 from kernelrt.ir.region import Choice, Loop, Outcome
@@ -172,7 +172,7 @@ def _branch_gradients(
 
 def _is_ordered(node: UOp) -> bool:
     """Return whether a node is a call with pure=False, which is made once and in order."""
-    return isinstance(node.arg, Foreign) and node.arg.callee.ordered
+    return isinstance(node.arg, FfiResult) and node.arg.callee.ordered
 
 
 def _check_not_repeated(flown: Sequence[UOp], name: str) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from kernelrt import dtype as dt
 from kernelrt.errors import GradientError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.ffi import FfiResult
 from kernelrt.tensor.autograd.product_rules import product
 from kernelrt.tensor.autograd.tags import custom
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.special import digamma
 
-__all__ = ["RULES", "SLOPES", "Rule", "unwindow"]
+__all__ = ["FUNCTION_RULES", "RULES", "Rule", "unwindow"]
 
 Rule = Callable[[UOp, UOp, int], UOp | None]
 
@@ -142,8 +142,8 @@ def _flip(u: UOp, g: UOp, _i: int) -> UOp:
 
 
 def unwindow(y: UOp, shape: build.Shape, windows: tuple[tuple[int, Dim, int, int], ...]) -> UOp:
-    """Return the adjoint of WINDOW, as a gather; see docs/architecture/ir.md."""
-    return UOp(Op.UNWINDOW, y.dtype, (y,), (shape, windows))
+    """Return the adjoint of IM2COL, as a gather; see docs/architecture/ir.md."""
+    return UOp(Op.COL2IM, y.dtype, (y,), (shape, windows))
 
 
 def _window(u: UOp, g: UOp, _i: int) -> UOp:
@@ -157,7 +157,7 @@ def _unwindow(u: UOp, g: UOp, _i: int) -> UOp:
     # the elements whose two tap indices are equal.
     shape, windows = u.arg
     rank, n = len(shape), len(windows)
-    seen = UOp(Op.WINDOW, g.dtype, (g,), windows)
+    seen = UOp(Op.IM2COL, g.dtype, (g,), windows)
     for k in range(n):
         first = build.iota_along(seen.shape, rank + k)
         second = build.iota_along(seen.shape, rank + n + k)
@@ -233,7 +233,7 @@ def _cat(u: UOp, g: UOp, i: int) -> UOp:
 
 
 def _call(u: UOp, _g: UOp, _i: int) -> UOp | None:
-    if isinstance(u.arg, Foreign):
+    if isinstance(u.arg, FfiResult):
         raise GradientError(
             f"{u.arg.name}: the function passed to call has no derivative; pass one as vjp=, or "
             "detach() its operands"
@@ -394,7 +394,7 @@ def _atan2(u: UOp, g: UOp, i: int) -> UOp:
     return build.neg(slope) if i else slope
 
 
-SLOPES: dict[Op, Callable[[UOp, UOp, int], UOp]] = {
+FUNCTION_RULES: dict[Op, Callable[[UOp, UOp, int], UOp]] = {
     Op.EXP: _exp, Op.EXP2: _exp2, Op.EXPM1: _expm1, Op.LOG: _log, Op.LOG2: _log2,
     Op.LOG10: _log10, Op.LOG1P: _log1p, Op.SIN: _sin, Op.COS: _cos, Op.TAN: _tan, Op.ASIN: _asin,
     Op.ACOS: _acos, Op.ATAN: _atan, Op.ATAN2: _atan2, Op.SINH: _sinh, Op.COSH: _cosh,
@@ -407,7 +407,7 @@ RULES: dict[Op, Rule] = {
     Op.NEG: _neg,
     Op.ABS: _abs,
     Op.SQRT: _sqrt,
-    **SLOPES,
+    **FUNCTION_RULES,
     Op.CAST: _cast,
     Op.ADD: _add,
     Op.SUB: _sub,
@@ -430,8 +430,8 @@ RULES: dict[Op, Rule] = {
     Op.SHRINK: _shrink,
     Op.PAD: _pad,
     Op.FLIP: _flip,
-    Op.WINDOW: _window,
-    Op.UNWINDOW: _unwindow,
+    Op.IM2COL: _window,
+    Op.COL2IM: _unwindow,
     Op.REDUCE_AXIS: _reduce,
     Op.GATHER: _gather,
     Op.SCATTER: _scatter,

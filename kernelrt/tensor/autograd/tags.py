@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import inherit
-from kernelrt.ir.reducers import of_nothing
+from kernelrt.ir.reducers import empty_result
 from kernelrt.native.array_handle import _name_mark
 from kernelrt.native.graph_key import _name_marks, gradient_operands, lineage
 from kernelrt.native.node import _name_kept, history_order
@@ -322,7 +322,7 @@ def _stripped(roots: tuple[UOp, ...], known: dict[tuple[UOp, ...], list[UOp]]) -
     return found
 
 
-_CONSUMERS = frozenset({Op.REDUCE_AXIS, Op.PAD, Op.CAT, Op.SCATTER, Op.UNWINDOW})
+_CONSUMERS = frozenset({Op.REDUCE_AXIS, Op.PAD, Op.CAT, Op.SCATTER, Op.COL2IM})
 
 
 def _without_nothing(u: UOp) -> UOp:
@@ -331,7 +331,7 @@ def _without_nothing(u: UOp) -> UOp:
     if not any(map(build.has_zero, shapes)) or build.has_zero(u.shape):
         return u
     if u.op is Op.REDUCE_AXIS:
-        return build.full(of_nothing(u.arg[0], u.dtype), u.dtype, u.shape)
+        return build.full(empty_result(u.arg[0], u.dtype), u.dtype, u.shape)
     if u.op is Op.SCATTER:
         return u.src[0]
     if u.op is Op.CAT:

@@ -16,7 +16,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.byte_ranges import RegionMap, region_of
+from kernelrt.device.byte_ranges import ByteRangeMap, byte_range_of
 from kernelrt.errors import DeviceError, JitError, VariableError
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.native.eager_plan import Prepared, new_result
@@ -98,22 +98,22 @@ def prepare_apart(
         Whether run-invariant values stay the same for many runs. Then run-invariant matrices are
         packed for their products.
     """
-    written: RegionMap[None] = RegionMap()
+    written: ByteRangeMap[None] = ByteRangeMap()
     for buffer in (*changing, *(storage.arg for storage, _ in commits)):
-        written.add(region_of(buffer), None)
+        written.add(byte_range_of(buffer), None)
 
-    def is_steady(node: UOp) -> bool:
+    def is_invariant(node: UOp) -> bool:
         buffer = node.arg
         return (
             isinstance(buffer, Buffer)
             and buffer.storage.own
             and buffer not in state.homes
-            and not written.meeting(region_of(buffer))
+            and not written.meeting(byte_range_of(buffer))
         )
 
     roots = [*values, *(value for _, value in commits)]
     spec = registry.opened().spec
-    roots, found = hoist_invariants.steady_values(roots, is_steady, spec, panels=frozen)
+    roots, found = hoist_invariants.invariant_values(roots, is_invariant, spec, panels=frozen)
     if not found:
         return prepare(values, commits)
     places = {node: Buffer(int(build.volume(node.shape)), node.dtype) for node in found}  # type: ignore[arg-type]
@@ -299,7 +299,7 @@ def make_entry(
     written = written_regions(writes)
     indices = plan.ast_to_buffer_map
     places = [
-        (b.arg.address, b.arg.nbytes, bool(written.meeting(region_of(b.arg))),
+        (b.arg.address, b.arg.nbytes, bool(written.meeting(byte_range_of(b.arg))),
          sites_of(plan, indices.get(b)))
         for b in buffers
     ]  # fmt: skip
@@ -308,11 +308,11 @@ def make_entry(
     return Entry(prepared, sources, sizes, plan.arena_nbytes, given)
 
 
-def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> RegionMap[None]:
+def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> ByteRangeMap[None]:
     """Return the byte ranges that commits write."""
-    written: RegionMap[None] = RegionMap()
+    written: ByteRangeMap[None] = ByteRangeMap()
     for storage, _ in commits:
-        written.add(region_of(storage.arg), None)
+        written.add(byte_range_of(storage.arg), None)
     return written
 
 

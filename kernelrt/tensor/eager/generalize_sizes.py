@@ -169,7 +169,7 @@ class _Attempt:
                 size - stop for (_, stop), size in zip(arg, src[0].shape, strict=True)
                 if isinstance(size, int) and isinstance(stop, UOp) and dim_max(stop) > size
             ]  # fmt: skip
-        elif node.op is Op.WINDOW:
+        elif node.op is Op.IM2COL:
             for axis, taps, stride, dilation in arg:
                 count = window_count(src[0].shape[axis], taps, stride, dilation)
                 self.limits += [least for least in (count, difference(taps, 1))
@@ -185,7 +185,7 @@ class _Attempt:
             case Op.EXPAND:
                 sizes = zip(src[0].shape, arg, node.src[0].shape, node.arg, strict=True)
                 return [self._as(src[0], [d if old != new else e for d, e, old, new in sizes])]
-            case Op.UNWINDOW:
+            case Op.COL2IM:
                 shape, windows = arg
                 for axis, *along in windows:
                     shape = _but(shape, axis, window_count(shape[axis], *along))
@@ -236,9 +236,9 @@ def _renewed(node: UOp, dims: Iterator[Dim]) -> Any:
     """Return the arg of a node with other sizes, in the order of `survey_open`."""
     arg = node.arg
     match node.op:
-        case Op.WINDOW:
+        case Op.IM2COL:
             return _other_kernels(arg, dims)
-        case Op.UNWINDOW:
+        case Op.COL2IM:
             return tuple(next(dims) for _ in arg[0]), _other_kernels(arg[1], dims)
         case Op.SHRINK | Op.PAD:
             return tuple((next(dims), next(dims)) for _ in arg)

@@ -26,7 +26,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import allocator, opened
 from kernelrt.ir import Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, FUNCTIONS
-from kernelrt.ir.reducers import of_nothing
+from kernelrt.ir.reducers import empty_result
 from kernelrt.ir.shape import are_packed, is_static, packed_strides, reshaped_strides
 from kernelrt.native import interpreter
 from kernelrt.native.evaluate import Entry, Used
@@ -643,7 +643,7 @@ class _Writer:
         reducer, axes = node.arg
         (source,) = node.src
         if 0 in [_shape(source)[axis] for axis in axes]:
-            nothing = of_nothing(reducer, node.dtype)
+            nothing = empty_result(reducer, node.dtype)
             self._views[node] = self.same(nothing, node.dtype, _shape(node))
         elif source in self._views:
             name = f"REDUCE_{reducer.name}"
@@ -729,7 +729,7 @@ _RULES: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
     Op.CONST: _Writer.const, Op.BUFFER: _Writer.buffer, Op.IOTA: _Writer.iota,
     Op.BOUND: _Writer.bound, Op.EXPAND: _Writer.expand, Op.RESHAPE: _Writer.reshape,
     Op.PERMUTE: _Writer.permute, Op.SHRINK: _Writer.shrink, Op.FLIP: _Writer.flip,
-    Op.PAD: _Writer.pad, Op.WINDOW: _Writer.window, Op.UNWINDOW: _Writer.unwindow,
+    Op.PAD: _Writer.pad, Op.IM2COL: _Writer.window, Op.COL2IM: _Writer.unwindow,
     Op.CAT: _Writer.cat, Op.GATHER: _Writer.gather, Op.SCATTER: _Writer.scatter,
     Op.REDUCE_AXIS: _Writer.reduce, Op.CONTIGUOUS: _Writer.passed_on, Op.DETACH: _Writer.passed_on,
     **dict.fromkeys(ALU, _Writer.element),

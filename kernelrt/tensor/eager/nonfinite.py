@@ -17,7 +17,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import NonFiniteError
 from kernelrt.ir import Op, substitute, toposort
-from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.ffi import FfiResult
 from kernelrt.ir.origin import resolve, spread
 from kernelrt.ir.region import Loop, every_node
 from kernelrt.ir.shape import is_static
@@ -88,7 +88,7 @@ def _base(node: UOp) -> UOp:
 
 def _is_ordered(roots: Iterable[UOp]) -> bool:
     """Return whether the graphs contain a call with pure=False, which must not be repeated."""
-    return any(isinstance(n.arg, Foreign) and n.arg.callee.ordered for n in every_node(roots))
+    return any(isinstance(n.arg, FfiResult) and n.arg.callee.ordered for n in every_node(roots))
 
 
 @dataclass(frozen=True, slots=True)

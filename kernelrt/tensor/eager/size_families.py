@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.byte_ranges import region_of
+from kernelrt.device.byte_ranges import byte_range_of
 from kernelrt.errors import KernelrtError
 from kernelrt.ir import Op, UOp, Variable, toposort
 from kernelrt.ir.shape import as_dim, as_uop
@@ -320,8 +320,8 @@ class SizedPlan:
             return None
         middle = (len(roots) - n_values) // 2
         for storage in roots[n_values + middle :]:
-            here = region_of(storage.arg)
-            if any(b is not storage and here.meets(region_of(b.arg)) for b in buffers):
+            here = byte_range_of(storage.arg)
+            if any(b is not storage and here.meets(byte_range_of(b.arg)) for b in buffers):
                 return None  # the order of reads and writes of one memory may depend on the sizes
         varied = {numbers[i] for i in form.numbers if numbers[i].dtype.is_int}
         if varied and not varied.isdisjoint(toposort(_indices(roots))):
@@ -391,7 +391,7 @@ class SizedPlan:
         places = []
         for node in order:
             home = homes.get(node, elsewhere)
-            meets = bool(commits) and bool(written.meeting(region_of(node.arg)))
+            meets = bool(commits) and bool(written.meeting(byte_range_of(node.arg)))
             places.append((home.address, node.arg.nbytes, meets, home.sites))
         outputs = tuple((math.prod(cast("tuple[int, ...]", v.shape)), v.dtype) for v in values)
         prepared = Prepared(

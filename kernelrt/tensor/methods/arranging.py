@@ -221,7 +221,7 @@ class ArrangingMethods(_Below):
         shape = (*node.shape[:axis], count, *node.shape[axis + 1 :], width)
         if build.has_zero(shape):
             return self._of(settled(build.full(0, node.dtype, shape), node))
-        node = UOp(Op.WINDOW, node.dtype, (node,), ((axis, width, stride, 1),))
+        node = UOp(Op.IM2COL, node.dtype, (node,), ((axis, width, stride, 1),))
         return views.view(self, node, below, views.UNFOLD, axis, width, stride)
 
     def as_strided(

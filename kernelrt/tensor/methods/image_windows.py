@@ -125,7 +125,7 @@ class ImageMethods(_Below):
         around: list[tuple[Dim, Dim]] = [(0, 0)] * self.ndim
         around[1] = (n // 2, (n - 1) // 2)
         squares = build.pad(wide.alu(Op.MUL, wide), around)
-        seen = UOp(Op.WINDOW, wide.dtype, (squares,), ((1, n, 1, 1),))
+        seen = UOp(Op.IM2COL, wide.dtype, (squares,), ((1, n, 1, 1),))
         mean = build.div(build.reduce(seen, Op.ADD, [self.ndim]), n)
         mean = build.reshape(mean, x.shape)
         base = build.add(build.mul(mean, real(alpha, "alpha")), real(k, "k"))
@@ -169,7 +169,7 @@ class ImageMethods(_Below):
         sides += [(p, p) for p in around]
         node = build.pad(node, sides)
         windows = tuple(zip((k, k + 1), taps, step, apart, strict=True))
-        seen = UOp(Op.WINDOW, node.dtype, (node,), windows)
+        seen = UOp(Op.IM2COL, node.dtype, (node,), windows)
         rows, columns = seen.shape[k : k + 2]
         if same(rows, 0) or same(columns, 0):
             raise ShapeError(
@@ -231,7 +231,7 @@ class ImageMethods(_Below):
         seen = build.permute(seen, (*range(k + 1), k + 3, k + 4, k + 1, k + 2))
         windows = tuple(zip((k + 1, k + 2), taps, step, apart, strict=True))
         image = (*lead, rows // kernel, *whole)
-        spread = UOp(Op.UNWINDOW, wide.dtype, (seen,), (image, windows))
+        spread = UOp(Op.COL2IM, wide.dtype, (seen,), (image, windows))
         total = build.reduce(spread, Op.ADD, (k + 3, k + 4))
         total = build.reshape(total, image)
         inside: list[tuple[Dim, Dim]] = [(0, d) for d in image[: k + 1]]

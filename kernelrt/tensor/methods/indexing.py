@@ -184,7 +184,7 @@ class IndexingMethods(_Below):
         if step == 1:
             return self
         node = self._live()
-        taps = UOp(Op.WINDOW, node.dtype, (node,), ((axis, 1, step, 1),))
+        taps = UOp(Op.IM2COL, node.dtype, (node,), ((axis, 1, step, 1),))
         return self._of(build.reshape(taps, taps.shape[:-1]))
 
     def _strided(self, axis: int, start: int, stop: int, step: int) -> Self:

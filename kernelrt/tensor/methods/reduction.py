@@ -413,7 +413,7 @@ class ReductionMethods(_Below):
         if dim_max(size) <= 1:
             return self
         padded = self.pad((build.difference(size, 1), 0)).uop
-        windows = UOp(Op.WINDOW, self.dtype, (padded,), ((self.ndim - 1, size, 1, 1),))
+        windows = UOp(Op.IM2COL, self.dtype, (padded,), ((self.ndim - 1, size, 1, 1),))
         return self._of(build.reduce(windows, Op.ADD, (self.ndim,)))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.reducers import of_nothing
+from kernelrt.ir.reducers import empty_result
 from kernelrt.ir.shape import format_shape, prod, same
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import axis_of, check_bools, flag, integer, own_axis
@@ -63,7 +63,7 @@ def taken_in(
     ones = build.full(1, dt.int64, values.shape)
     count = build.scatter_add(zero, ones, *places)
     if not include_self:
-        base = build.where(count.ne(zero), of_nothing(reducer, wide), base)
+        base = build.where(count.ne(zero), empty_result(reducer, wide), base)
     out = build.scatter(reducer, base, values, *places)
     if reduce == "mean":
         count = build.add(count, 1) if include_self else count.alu(Op.MAX, build.add(zero, 1))

@@ -292,7 +292,7 @@ class PoolingMethods(_Below):
             (first + i, *each)
             for i, each in enumerate(zip(w.kernel, w.stride, w.dilation, strict=True))
         )
-        return UOp(Op.WINDOW, x.dtype, (x,), windows), tuple(range(self.ndim, self.ndim + n))
+        return UOp(Op.IM2COL, x.dtype, (x,), windows), tuple(range(self.ndim, self.ndim + n))
 
 
 def _tiles(x: UOp, first: int, kernel: tuple[int, ...]) -> tuple[UOp, tuple[int, ...]]:

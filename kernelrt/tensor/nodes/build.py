@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.constants import SAME_VALUES, uniform
-from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.ffi import FfiResult
 from kernelrt.ir.shape import (
     as_dim,
     as_uop,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
-    from kernelrt.ir.ffi import ForeignFunction
+    from kernelrt.ir.ffi import FfiFunction
     from kernelrt.ir.routine import Routine
 
 __all__ = [
@@ -282,12 +282,12 @@ def call(routine: Routine, *operands: UOp) -> UOp:
     return node
 
 
-def foreign(callee: ForeignFunction, index: int, *operands: UOp) -> UOp:
+def foreign(callee: FfiFunction, index: int, *operands: UOp) -> UOp:
     """Return result `index` of an FFI function; results with the same operands share one call.
 
     The result has no derivative unless :func:`~kernelrt.tensor.autograd.tags.custom` adds one.
     """
-    which = Foreign(callee, index)
+    which = FfiResult(callee, index)
     return _shaped(Op.CALL, which.dtype, operands, which)
 
 

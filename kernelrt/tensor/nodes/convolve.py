@@ -102,7 +102,7 @@ def _transposed_rule(node: UOp, g: UOp, i: int) -> UOp:
 def _rows(x: UOp, windows: Windows) -> UOp:
     n, groups = len(windows.taps), windows.groups
     x = windows.padded(x)
-    seen = UOp(Op.WINDOW, x.dtype, (x,), windows.axes)
+    seen = UOp(Op.IM2COL, x.dtype, (x,), windows.axes)
     batch, channels, *rest = seen.shape
     assert isinstance(channels, int)
     seen = build.reshape(seen, (batch, groups, channels // groups, *rest))
@@ -294,7 +294,7 @@ def _every(w: UOp, axis: int, phase: _Phase) -> UOp:
     w = build.shrink(
         w, [(phase.first, last) if a == axis else (0, d) for a, d in enumerate(w.shape)]
     )
-    seen = UOp(Op.WINDOW, w.dtype, (w,), ((axis, phase.taps, 1, phase.step),))
+    seen = UOp(Op.IM2COL, w.dtype, (w,), ((axis, phase.taps, 1, phase.step),))
     rank = len(w.shape)
     order = [rank if a == axis else a for a in range(rank)]
     shape = tuple(seen.shape[a] for a in order)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.reducers import of_nothing
+from kernelrt.ir.reducers import empty_result
 from kernelrt.ir.shape import dim_max
 from kernelrt.tensor.autograd.tags import custom, detach
 from kernelrt.tensor.nodes import build
@@ -178,7 +178,7 @@ def in_rows(x: UOp, block: int, value: float) -> UOp:
         count = -(-n // block)
         return build.reshape(_behind(x, count * block - n, value), (*lead, count, block))
     wide = _behind(x, block - 1, value)
-    return UOp(Op.WINDOW, x.dtype, (wide,), ((len(lead), block, block, 1),))
+    return UOp(Op.IM2COL, x.dtype, (wide,), ((len(lead), block, block, 1),))
 
 
 def _behind(x: UOp, n: int, value: float) -> UOp:
@@ -195,7 +195,7 @@ def _windows(x: UOp, n: Dim, nothing: float) -> UOp:
     """
     rank = len(x.shape)
     padded = _padded(x, build.difference(n, 1), 0, nothing)
-    return UOp(Op.WINDOW, x.dtype, (padded,), ((rank - 1, n, 1, 1),))
+    return UOp(Op.IM2COL, x.dtype, (padded,), ((rank - 1, n, 1, 1),))
 
 
 def _blocked(
@@ -224,7 +224,7 @@ def _blocked(
 
 def fold(x: UOp, op: Op) -> UOp:
     """Return the cumulative product, maximum or minimum; `op` is MUL, MAX or MIN."""
-    nothing = of_nothing(op, x.dtype)
+    nothing = empty_result(op, x.dtype)
 
     def within(part: UOp) -> UOp:
         n = part.shape[-1]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.ffi import FfiResult
 from kernelrt.ir.ops import ALU
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import dim_max, is_static, prod
@@ -205,12 +205,12 @@ def _moved(windows: tuple[tuple[int, int, int, int], ...]) -> tuple[tuple[int, .
 
 
 def _window(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
-    return UOp(Op.WINDOW, u.dtype, src, _moved(u.arg))
+    return UOp(Op.IM2COL, u.dtype, src, _moved(u.arg))
 
 
 def _unwindow(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
     shape, windows = u.arg
-    return UOp(Op.UNWINDOW, u.dtype, src, ((count, *shape), _moved(windows)))
+    return UOp(Op.COL2IM, u.dtype, src, ((count, *shape), _moved(windows)))
 
 
 def _reduce(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
@@ -242,7 +242,7 @@ def _cat(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
 
 
 def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
-    if isinstance(u.arg, Foreign):
+    if isinstance(u.arg, FfiResult):
         if not isinstance(count, int):
             raise VariableError(f"{u.arg.name}: expected a fixed number of calls, not {count}")
         return build.foreign(u.arg.callee.mapped(count), u.arg.index, *src)
@@ -257,7 +257,7 @@ def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
 _LIFTED = ALU | {Op.CONTIGUOUS}
 _RULES: dict[Op, Callable[[UOp, tuple[UOp, ...], Dim], UOp]] = {
     Op.RESHAPE: _reshape, Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.SHRINK: _shrink,
-    Op.PAD: _pad, Op.FLIP: _flip, Op.WINDOW: _window, Op.UNWINDOW: _unwindow,
+    Op.PAD: _pad, Op.FLIP: _flip, Op.IM2COL: _window, Op.COL2IM: _unwindow,
     Op.REDUCE_AXIS: _reduce, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.CAT: _cat,
     Op.BOUND: _bound, Op.CALL: _call,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, VariableError
 from kernelrt.ir import UOp
-from kernelrt.ir.ffi import ForeignFunction
+from kernelrt.ir.ffi import FfiFunction
 from kernelrt.ir.nest import Nest
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.ir.size import plain
@@ -166,7 +166,7 @@ def _ordered_results(made: _CheckedCall, kind: type[Any], given: Sequence[Tensor
             realize(*found)
         return found
 
-    if isinstance(state.local.trace, vmap_trace.MemberTrace):
+    if isinstance(state.local.trace, vmap_trace.VmapTrace):
         raise JitError(
             f"{made.name}: pure=False requires calls in order, but the calls for the batch "
             "elements of vmap have no order; pass pure=True, or make the call outside vmap"
@@ -227,7 +227,7 @@ class _CheckedCall:
 
     def nodes(self, *operands: UOp) -> list[UOp]:
         """Return the nodes of the results for some operands."""
-        callee = ForeignFunction(
+        callee = FfiFunction(
             self.name, self._fn, self.address,
             tuple(_form_of(x, f"tensors[{i}]") for i, x in enumerate(operands)),
             self._results, self._nest, (), self.vectorized, self.fails, self.ordered,

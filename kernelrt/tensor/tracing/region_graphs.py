@@ -33,7 +33,7 @@ __all__ = ["MOVED", "Slot", "StandIn", "bare", "choice", "frontier", "loop", "ma
            "unknown_size"]  # fmt: skip
 
 #: Movement ops that only select elements: a body captures their operand instead of their result.
-MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW})
+MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.IM2COL})
 
 
 class StandIn(Buffer):

@@ -6,10 +6,10 @@ import contextlib
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.byte_ranges import RegionMap, region_of, taken_region
+from kernelrt.device.byte_ranges import ByteRangeMap, byte_range_of, taken_byte_range
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, toposort
-from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.ffi import FfiResult
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.native.array_handle import ArrayHandle
 from kernelrt.native.source_lines import advance
@@ -123,7 +123,7 @@ class Trace(TraceMode):
     """
 
     def __init__(self) -> None:
-        self._written: RegionMap[TensorBase] = RegionMap()
+        self._written: ByteRangeMap[TensorBase] = ByteRangeMap()
         self._grads: dict[int, gradient_state.Use] = {}
         #: The first use of each existing gradient, by the identity of the gradient tensor.
         self._shared: dict[int, gradient_state.Use] = {}
@@ -191,10 +191,10 @@ class Trace(TraceMode):
         if id(tensor) not in self._states:
             buffer = tensor._buffer
             assert buffer is not None
-            self._written.add(region_of(buffer), tensor)
+            self._written.add(byte_range_of(buffer), tensor)
             start = self._starts.get(id(tensor))
             if start is not None and start.beside is not None:
-                self._written.add(region_of(start.beside), tensor)
+                self._written.add(byte_range_of(start.beside), tensor)
         self._states[id(tensor)] = tensor, node
 
     def check_alone(self, tensor: TensorBase, does: str) -> None:
@@ -213,7 +213,7 @@ class Trace(TraceMode):
         if any(
             other is not tensor
             for place in places
-            if place is not None and (region := taken_region(place)) is not None
+            if place is not None and (region := taken_byte_range(place)) is not None
             for other in self._written.meeting(region)
         ):
             raise JitError(
@@ -537,7 +537,7 @@ class Trace(TraceMode):
             trace = trace.around
         return is_static(node.shape) and all(
             n.arg in constants if n.op is Op.BUFFER
-            else n.op is not Op.VAR and not isinstance(n.arg, Foreign)
+            else n.op is not Op.VAR and not isinstance(n.arg, FfiResult)
             for n in toposort([node])
         )
 

@@ -58,8 +58,8 @@ def unrolled(
             build.reshape(s, (end - begin, *row.shape))
             for s, row in zip(found, rows, strict=True)
         ])
-    in_order = reversed(stacks) if reverse else stacks
-    return firsts, [build.cat(column, 0) for column in zip(*in_order, strict=True)]
+    sequential = reversed(stacks) if reverse else stacks
+    return firsts, [build.cat(column, 0) for column in zip(*sequential, strict=True)]
 
 
 def _unrolled_body(

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from kernelrt.tensor.autograd.gradient_state import Spent
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["DIFFERENT", "ERROR", "SAME", "MemberTrace"]
+__all__ = ["DIFFERENT", "ERROR", "SAME", "VmapTrace"]
 
 _T = TypeVar("_T")
 
 DIFFERENT, SAME, ERROR = "different", "same", "error"
 
 
-class MemberTrace(Trace):
+class VmapTrace(Trace):
     """The trace of a function for one of `count` batch elements.
 
     Parameters
@@ -143,7 +143,7 @@ class MemberTrace(Trace):
         """Return the index of a batch element over all nested vmaps, and the number of elements."""
         self._check_draws()
         outer = self.around
-        if isinstance(outer, MemberTrace):
+        if isinstance(outer, VmapTrace):
             place, count = outer._share()
         else:
             place, count = build.scalar(0, dt.uint64), build.scalar(1, dt.uint64)
