@@ -134,7 +134,7 @@ def test_refusals():
         krt.grad(y, x, allow_unused=False, materialize_grads=True)
     with pytest.raises(krt.GradientError, match="grad_outputs"):
         krt.grad(y, x, krt.tensor(1.0), grad_outputs=krt.tensor(1.0))
-    with pytest.raises(krt.ShapeError, match="one for each of 2"):
+    with pytest.raises(krt.ShapeError, match="one tensor for each of the 2 outputs"):
         krt.grad([y, y], x, krt.tensor(1.0, dtype=krt.float64))
     with pytest.raises(krt.ShapeError, match="at least one"):
         krt.grad(y, [])
