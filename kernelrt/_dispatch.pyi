@@ -111,7 +111,7 @@ class PlanCore(Table):
         region by region and body by body, each body followed by its own regions: first start, total
         time and number of all iterations.
         """
-    def _turn_name(self, op: int, turn: int) -> str | None:
+    def _iteration_name(self, op: int, iteration: int) -> str | None:
         """Return the name of an iteration of the region `op` for errors, or None."""
     def _op_name(self, op: int) -> str:
         """Return the name of an op for errors; subclasses may return more than its index."""

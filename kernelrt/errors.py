@@ -52,6 +52,17 @@ class _Made(threading.local):
 made = _Made()
 
 
+class _InLoop:
+    """Attribute of errors that may come from an iteration of a loop."""
+
+    iteration: int | None = None
+
+    @property
+    def turn(self) -> int | None:
+        """Former name of `iteration`, kept for one version."""
+        return self.iteration
+
+
 class KernelrtError(Exception):
     """Base class of all errors that kernelrt raises intentionally."""
 
@@ -95,7 +106,7 @@ class SharingError(KernelrtError, ValueError):
     """A copy was forbidden, but the request needs one."""
 
 
-class DomainError(ShapeError):
+class DomainError(_InLoop, ShapeError):
     """Data contains a number outside the domain of an operation, such as a probability of 1.5.
 
     Attributes
@@ -106,14 +117,13 @@ class DomainError(ShapeError):
         The number, to 12 digits if it is float64, else to 7.
     step : int or None
         Step of a jitted function's ``over``, from 0.
-    turn : int or None
+    iteration : int or None
         Iteration of the loop, from 0; None outside of loops.
     """
 
     op: int | None = None
     value: float | None = None
     step: int | None = None
-    turn: int | None = None
 
 
 class DTypeError(KernelrtError, TypeError):
@@ -124,7 +134,7 @@ class DeviceError(KernelrtError, ValueError):
     """A device is unknown, or operands live on different devices."""
 
 
-class IndexBoundsError(KernelrtError, IndexError):
+class IndexBoundsError(_InLoop, KernelrtError, IndexError):
     """An index (static or read from data at run time) is out of range for its axis.
 
     Attributes
@@ -137,7 +147,7 @@ class IndexBoundsError(KernelrtError, IndexError):
         Size of the axis.
     step : int or None
         Step of a jitted function's ``over``, from 0.
-    turn : int or None
+    iteration : int or None
         Iteration of the loop, from 0; None outside of loops.
     """
 
@@ -145,25 +155,23 @@ class IndexBoundsError(KernelrtError, IndexError):
     index: int | None = None
     size: int | None = None
     step: int | None = None
-    turn: int | None = None
 
 
-class LinAlgError(KernelrtError, RuntimeError, ValueError):
+class LinAlgError(_InLoop, KernelrtError, RuntimeError, ValueError):
     """A linear algebra problem has no solution, for example because a matrix is singular.
 
     Attributes
     ----------
     step : int or None
         Step of a jitted function's ``over``, from 0.
-    turn : int or None
+    iteration : int or None
         Iteration of the loop, from 0; None outside of loops.
     """
 
     step: int | None = None
-    turn: int | None = None
 
 
-class NonFiniteError(KernelrtError, FloatingPointError, RuntimeError):
+class NonFiniteError(_InLoop, KernelrtError, FloatingPointError, RuntimeError):
     """An operation produced NaN or infinity, or read a NaN, within ``krt.debug_nans()``.
 
     Attributes
@@ -184,7 +192,7 @@ class NonFiniteError(KernelrtError, FloatingPointError, RuntimeError):
         Kernel that computes the number; empty if unknown.
     input : str
         Name of the input that holds a NaN, if an input does and has a name.
-    turn : int or None
+    iteration : int or None
         Iteration of the loop, from 0; None outside of loops.
     step : int or None
         Step of a jitted function's ``over``, from 0.
@@ -199,7 +207,6 @@ class NonFiniteError(KernelrtError, FloatingPointError, RuntimeError):
     backward: bool = False
     kernel: str = ""
     input: str = ""
-    turn: int | None = None
     step: int | None = None
 
 
@@ -251,18 +258,17 @@ class CopyError(KernelrtError, TypeError):
     """An object cannot be copied or pickled: it refers to memory or code of this process."""
 
 
-class CustomFunctionError(KernelrtError, RuntimeError):
+class CustomFunctionError(_InLoop, KernelrtError, RuntimeError):
     """A custom function of a plan raised; the original exception is the cause.
 
     Attributes
     ----------
-    turn : int or None
+    iteration : int or None
         Iteration of the loop, from 0; None outside of loops.
     step : int or None
         Step of a jitted function's ``over``, from 0.
     """
 
-    turn: int | None = None
     step: int | None = None
 
 

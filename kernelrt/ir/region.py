@@ -64,7 +64,7 @@ class Loop:
         New values of the carries, with the shapes and dtypes of the first ports.
     stacked : int
         Number of ports after those of the carries that are slices.
-    turns : Dim
+    trip_count : Dim
         Number of iterations; the maximum number if the loop is `counted` or `conditional`. If it
         depends on Variables, the loop is counted, and its last operand has the same value.
     reverse : bool
@@ -82,7 +82,7 @@ class Loop:
     ports: tuple[UOp, ...]
     carries: tuple[UOp, ...]
     stacked: int
-    turns: Dim
+    trip_count: Dim
     reverse: bool = False
     conditional: bool = False
     counted: bool = False
@@ -170,7 +170,7 @@ class Outcome:
     def shape(self) -> tuple[Dim, ...]:
         """Shape of the result."""
         if self.carry < 0 and isinstance(self.program, Loop):
-            return (self.program.turns, *self.each.shape)
+            return (self.program.trip_count, *self.each.shape)
         return self.each.shape
 
     @property
@@ -183,18 +183,18 @@ class Outcome:
         """All graphs in the regions that this result depends on."""
         return (*self.program.values, *self.values)
 
-    def of_turns(self, turns: Dim) -> Outcome:
-        """Return the outcome of the loop with `turns` iterations; a symbolic number is counted."""
+    def with_trip_count(self, trip_count: Dim) -> Outcome:
+        """Return the outcome of the loop with another trip count; a symbolic one is counted."""
         loop = self.program
         assert isinstance(loop, Loop)
-        if isinstance(turns, UOp):
+        if isinstance(trip_count, UOp):
             if loop.counted:
                 raise VariableError(
                     "a loop whose number of iterations depends on data needs a bound without "
                     "Variables"
                 )
             loop = replace(loop, counted=True)
-        return replace(self, program=replace(loop, turns=turns))
+        return replace(self, program=replace(loop, trip_count=trip_count))
 
     def mapped(self, function: Callable[[tuple[UOp, ...]], Iterable[UOp]]) -> Outcome:
         """Return the outcome with its graphs replaced by those that `function` returns."""
@@ -241,9 +241,10 @@ def _loop_fault(node: UOp, loop: Loop) -> str | None:
     own = node.src[: len(node.src) - loop.counted]
     for k, (p, s) in enumerate(zip(loop.ports, own, strict=False)):
         sliced = loop.slices(k)
-        if sliced and (not s.shape or not same(s.shape[0], loop.turns)):
-            return f"operand {k} has shape {s.shape}; its first axis must have size {loop.turns}"
-        wanted = p.arg.size * (dim_max(loop.turns) if sliced else 1)
+        if sliced and (not s.shape or not same(s.shape[0], loop.trip_count)):
+            wanted = loop.trip_count
+            return f"operand {k} has shape {s.shape}; its first axis must have size {wanted}"
+        wanted = p.arg.size * (dim_max(loop.trip_count) if sliced else 1)
         if s.dtype is not p.dtype or _elements(s) != wanted:
             return f"operand {k} has {_elements(s)} {s.dtype.name}; its port takes {wanted}"
     for k, (p, value) in enumerate(zip(loop.ports, loop.carries, strict=False)):
@@ -253,8 +254,10 @@ def _loop_fault(node: UOp, loop: Loop) -> str | None:
         return "its first carry must be a bool: whether another iteration follows"
     if loop.counted and node.src[-1].dtype is not dt.int64:
         return "its last operand must be an int64: the number of iterations"
-    if isinstance(loop.turns, UOp) and not (loop.counted and same(node.src[-1], loop.turns)):
-        return f"its last operand must equal the number of iterations, {loop.turns}"
+    if isinstance(loop.trip_count, UOp) and not (
+        loop.counted and same(node.src[-1], loop.trip_count)
+    ):
+        return f"its last operand must equal the number of iterations, {loop.trip_count}"
     return None
 
 

@@ -177,15 +177,15 @@ class Length:
 
     def _carries(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> int:
         """Return how often the accumulators of a result are named where loops start or end."""
-        total, written, turns = 0, 1, 1
+        total, written, iterations = 0, 1, 1
         for r in nest.closed:
             tile = tiles.get(r, ONE)
             runs = parts(r, tile)
             total += written * sum(2 if run.trips is None else run.trips > 1 for run in runs)
             written *= max(1, len(runs))
-            turns *= -(-extent(r) // tile.factor)
+            iterations *= -(-extent(r) // tile.factor)
         # Long loops sum in blocks, with a loop of their own.
-        total *= 1 if turns <= IN_ORDER else 2
+        total *= 1 if iterations <= IN_ORDER else 2
         unrolled = math.prod(tiles.get(r, ONE).places for r in nest.closed)
         held = math.prod(tiles.get(r, ONE).places for r in nest.deps) * len(nest.reduces)
         if nest.sequential:

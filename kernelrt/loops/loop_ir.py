@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import toposort
-from kernelrt.loops.passes.predication import predicate_of, zeros_in, zeros_of_turns
+from kernelrt.loops.passes.predication import predicate_of, zeros_in, zeros_of_iterations
 from kernelrt.loops.passes.prefetch import next_parts, read_after, read_next, touched_late
 from kernelrt.loops.passes.prefetch_next import blocks_after, operands_after
 from kernelrt.loops.passes.prefetch_streams import Walk, next_rows, rows_ahead, streams
@@ -346,8 +346,8 @@ class _Builder:
         """Return whether `each` takes as long as memory prefetched before it needs to arrive."""
         tiles = [self.tiling.tile(r) for r in each.outer]
         places = math.prod(len(tile.positions()) for tile in tiles)
-        turns = math.prod(extent(r) for r in each.closed)
-        vectors = places * turns * len(each.folds) / (each.lanes if each.vector else 1)
+        iterations = math.prod(extent(r) for r in each.closed)
+        vectors = places * iterations * len(each.folds) / (each.lanes if each.vector else 1)
         return costs_of(self.device).ns(vectors / _UNITS) >= LATENCY
 
     def _blocks(self, folds: Sequence[UOp]) -> dict[UOp, int]:
@@ -360,16 +360,16 @@ class _Builder:
         chain = max(_additions(u) for u in rounding)
         for r in reversed(closed):
             factor = self.tiling.tile(r).factor
-            turns = -(-extent(r) // factor)
-            if chain * turns > LONGEST:
+            iterations = -(-extent(r) // factor)
+            if chain * iterations > LONGEST:
                 # Square root split: as many blocks as iterations in a block keeps both sums short.
                 least, most = (max(1, n // chain) for n in BLOCKS)
-                even = 1 << ((turns - 1).bit_length() + 1) // 2
+                even = 1 << ((iterations - 1).bit_length() + 1) // 2
                 of_block = min(max(even, least), most)
-                if of_block < turns:
+                if of_block < iterations:
                     found[r] = of_block * factor
-                    turns, chain = -(-turns // of_block), 1
-            chain *= turns
+                    iterations, chain = -(-iterations // of_block), 1
+            chain *= iterations
         return found
 
     def _pass(self, closed: tuple[UOp, ...]) -> Pass:
@@ -486,7 +486,7 @@ class _Builder:
             max(self.tiling.tile(r).lanes for r in closed),
             math.prod(len(self.tiling.tile(r).positions()) for r in fold.src[1:]),
             self._asking_within(loop, own[-1], wanted) if wanted else loop,
-            zeros=zeros_of_turns(self.info, array, around, self.tiling.tiles),
+            zeros=zeros_of_iterations(self.info, array, around, self.tiling.tiles),
             kept=True,
         )
 

@@ -45,7 +45,7 @@ def streamed(
     cache : int
         Size of the cache in bytes.
     """
-    turns = dict.fromkeys(loads, 1)
+    iterations = dict.fromkeys(loads, 1)
     within = {r: extent(r) for r in (*order, *closed)}
     whole = dict(within)
     for r in order:
@@ -54,8 +54,8 @@ def streamed(
         if sum(_touched(info, x, within) for x in loads) > cache:
             for x in loads:
                 if r not in info.deps[x]:
-                    turns[x] *= -(-extent(r) // tile)
-    return sum(turns[x] * _touched(info, x, whole) for x in loads)
+                    iterations[x] *= -(-extent(r) // tile)
+    return sum(iterations[x] * _touched(info, x, whole) for x in loads)
 
 
 def _touched(info: Analysis, x: UOp, sizes: Mapping[UOp, int]) -> int:

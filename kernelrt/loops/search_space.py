@@ -96,16 +96,16 @@ def _elements(nest: LoopNest) -> dict[UOp, float]:
     """Return the number of elements computed for each REDUCE, LOCAL and STORE, with repetitions."""
     found: dict[UOp, float] = {}
 
-    def count(items: Iterable[Item], turns: float, tiles: Mapping[UOp, Tile]) -> None:
+    def count(items: Iterable[Item], iterations: float, tiles: Mapping[UOp, Tile]) -> None:
         for item in items:
             if isinstance(item, Loop | Pass):
                 loop = item if isinstance(item, Loop) else item.loop
                 trips = -(-extent(loop.range) // loop.tile.factor)
-                count(loop.body, turns * trips, {**tiles, loop.range: loop.tile})
+                count(loop.body, iterations * trips, {**tiles, loop.range: loop.tile})
             elif isinstance(item, Step):
                 places = math.prod(tiles[r].factor for r in item.ranges if r in tiles)
                 for node in item.nodes:
-                    found[node] = found.get(node, 0.0) + turns * places
+                    found[node] = found.get(node, 0.0) + iterations * places
 
     count(nest.body, 1.0, {})
     return found

@@ -142,7 +142,7 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, obje
         error = errors.CustomFunctionError(
             f"the custom function of {name} raised {type(cause).__name__}: {cause}"
         )
-        error.op, error.turn = op, turn
+        error.op, error.iteration = op, turn
         raise error from cause
     if status == KRT_INTERRUPTED:
         raise cause
@@ -158,7 +158,7 @@ cdef int raise_stopped(krt_status status, size_t op, object cause, object plan, 
         where, turn = told_turns(path)
         if where:
             index_error.args = (f"{index_error.args[0]}{where}", *index_error.args[1:])
-            index_error.turn = turn
+            index_error.iteration = turn
     elif status == KRT_CUSTOM_FAILED:
         name = plan._op_name(at)
         where, turn = told_turns(path)
@@ -170,7 +170,7 @@ cdef tuple told_turns(list path):
     """Where regions stopped, for people, and the number of the innermost turn that has one."""
     text, number = "", None
     for plan, op, _, turn in reversed(path):
-        name = plan._turn_name(op, turn)
+        name = plan._iteration_name(op, turn)
         if name is not None:
             text += f", in {name}"
             number = turn if number is None else number

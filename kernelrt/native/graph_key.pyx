@@ -357,7 +357,7 @@ cdef class Survey:
         words.put(loop.counted)
         words.put(loop.numbered)
         words.put(loop.checkpoint)
-        self.sizes.append(loop.turns)
+        self.sizes.append(loop.trip_count)
         return 0
 
     cdef int places(self, tuple nodes) except -1:

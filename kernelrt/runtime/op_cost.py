@@ -102,8 +102,8 @@ def estimate_ns(op: PreparedOp, buffer_bytes: Sequence[int]) -> int:
             moved = sum(buffer_bytes[i] for i in op.buffer_indices)
         return int(launch_ns(kernel, flops, moved, cycles)) or _UNKNOWN_NS
     if isinstance(op, PreparedRegion):
-        turns = op.count
-        if turns > 1 and max(op.count_slot, op.condition_slot) >= 0:
-            turns = (turns + 1) // 2  # the count is known only at run time; assume half
-        return min(turns * sum(b.cost_ns for b in op.bodies) // len(op.bodies), _MOST_NS)
+        iterations = op.count
+        if iterations > 1 and max(op.count_slot, op.condition_slot) >= 0:
+            iterations = (iterations + 1) // 2  # the count is known only at run time; assume half
+        return min(iterations * sum(b.cost_ns for b in op.bodies) // len(op.bodies), _MOST_NS)
     return _UNKNOWN_NS

@@ -476,10 +476,10 @@ class ExecutionPlan(PlanAccessors):
     def _op_name(self, op: int) -> str:
         return self._ops[op].label
 
-    def _turn_name(self, op: int, turn: int) -> str | None:
+    def _iteration_name(self, op: int, iteration: int) -> str | None:
         region = self._ops[op]
         is_loop = isinstance(region, PreparedRegion) and not region.is_choice
-        return f"iteration {turn} of the {region.label}" if is_loop else None
+        return f"iteration {iteration} of the {region.label}" if is_loop else None
 
     def _index_error(
         self, op: int, status_word: int

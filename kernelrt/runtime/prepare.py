@@ -126,7 +126,7 @@ class _Assembler(ExecutionPlanBuilder):
         nbytes = [self._layout.entries[b].nbytes for b in buffers]
         copies = tuple((to, source, nbytes[to]) for to, source in item.copies)
         run = PreparedRegion(
-            self._new_id(), bodies, buffers, item.writes, tuple(bindings), copies, item.turns,
+            self._new_id(), bodies, buffers, item.writes, tuple(bindings), copies, item.trip_count,
             item.reverse, item.count_slot, item.condition_slot, item.choice_slot, item.may_fail,
             item.origins,
         )  # fmt: skip

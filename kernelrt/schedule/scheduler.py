@@ -198,8 +198,8 @@ class _Scheduling:
         bodies = tuple(schedule((), commits, device=self._device) for commits in run.bodies)
         program = nodes[0].arg.program
         loops = isinstance(program, Loop)
-        turns = dim_max(program.turns) if loops else 1
-        return RegionDraft(group, run, places, bodies, turns, loops and program.reverse)
+        trip_count = dim_max(program.trip_count) if loops else 1
+        return RegionDraft(group, run, places, bodies, trip_count, loops and program.reverse)
 
     def _operand(self, node: UOp) -> UOp:
         """Return the BUFFER of a region operand."""

@@ -182,7 +182,7 @@ class RegionItem:
         Bindings of the ports of all bodies.
     copies : tuple of (int, int)
         Pairs of a slot that holds a carry and the slot of its initial value.
-    turns : int
+    trip_count : int
         Maximum number of iterations.
     reverse : bool
         Whether the loop runs from the last iteration to the first.
@@ -202,7 +202,7 @@ class RegionItem:
     writes: tuple[int, ...]
     ports: tuple[PortUse, ...]
     copies: tuple[tuple[int, int], ...]
-    turns: int
+    trip_count: int
     reverse: bool = False
     count_slot: int = -1
     condition_slot: int = -1

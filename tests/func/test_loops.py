@@ -242,7 +242,7 @@ def test_turns_in_one_are_fewer_turns_of_the_plan():
     places = krt.tensor([0, 2, 1, 7, 1])
     with pytest.raises(krt.IndexBoundsError) as found:
         krt.scan(lambda c, i: (c + table[i], None), 0.0, places, unroll=2)[0].item()
-    assert found.value.turn == 3
+    assert found.value.iteration == 3
 
 
 @pytest.mark.parametrize(("many", "kind", "match"), [

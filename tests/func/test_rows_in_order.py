@@ -96,7 +96,7 @@ def test_a_place_out_of_range_is_told() -> None:
     at[4, 1, 3] = ROWS
     with pytest.raises(krt.IndexBoundsError) as caught:
         krt.jit(total)(krt.tensor(TABLE), krt.tensor(at)).numpy()
-    assert caught.value.turn == 4
+    assert caught.value.iteration == 4
 
 
 def test_without_a_gather_nothing_is_copied() -> None:

@@ -155,7 +155,7 @@ def test_loops_steps_and_nested_functions():
         assert f(np.float32(8.0)).shape == (4,)
         with pytest.raises(krt.NonFiniteError, match="in iteration 2 of a loop") as info:
             f(np.float32(2.0))
-    assert info.value.turn == 2
+    assert info.value.iteration == 2
 
     total = krt.zeros(())
 

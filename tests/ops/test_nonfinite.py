@@ -190,7 +190,7 @@ def test_bodies_are_looked_into(name):
     work, turn = LOOPS[name]
     error = caught(work)
     assert error.op in ("log", "sqrt")
-    assert error.turn == turn
+    assert error.iteration == turn
     assert inspect.getsourcelines(work)[1] <= error.line
 
 

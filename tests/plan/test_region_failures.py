@@ -45,7 +45,7 @@ def test_a_failing_check_names_the_turn_and_leaves_state(bad):
     for _ in range(2):
         with pytest.raises(IndexBoundsError, match=f"in iteration {bad} of the loop of 8") as told:
             plan.execute()
-        assert told.value.turn == bad
+        assert told.value.iteration == told.value.turn == bad
         assert (ys == -7).all()
     xs[bad, 2] = 9
     plan.execute()
@@ -89,7 +89,7 @@ def test_a_failing_check_in_a_choice_names_no_turn():
     plan = outer.builder.build()
     with pytest.raises(IndexBoundsError) as told:
         plan.execute()
-    assert told.value.turn is None
+    assert told.value.iteration is None
     assert "turn" not in str(told.value)
     which[0] = 1
     plan.execute()
@@ -119,7 +119,7 @@ def test_custom_functions_in_a_loop_see_what_their_ports_are_bound_to():
     xs[4, 0] = before[4, 0] = 13
     with pytest.raises(CustomFunctionError, match=r"in iteration 4 of the loop.*unlucky") as told:
         plan.execute()
-    assert told.value.turn == 4
+    assert told.value.iteration == 4
     assert isinstance(told.value.__cause__, ValueError)
     np.testing.assert_array_equal(xs, before)
 

@@ -169,9 +169,9 @@ def _region(e: Evaluator, u: UOp, *operands: Array) -> Array:
         return _inner(e, given, [u.arg.values[which]])[0]
     carried = len(program.carries)
     carry = [operands[k] for k in range(carried)]
-    turns = range(program.turns)
+    turns = range(program.trip_count)
     if program.counted:
-        turns = range(min(max(int(operands[-1]), 0), program.turns))
+        turns = range(min(max(int(operands[-1]), 0), program.trip_count))
     rows: dict[int, Array] = {}
     for t in reversed(turns) if program.reverse else turns:
         if program.conditional and not carry[0]:

@@ -35,7 +35,7 @@ __all__ = [
     "may_be_zero",
     "predicate_of",
     "zeros_in",
-    "zeros_of_turns",
+    "zeros_of_iterations",
 ]  # fmt: skip
 
 #: The least terms of a sum for a predicate: with fewer, evaluating its mask costs too much.
@@ -113,12 +113,12 @@ def computed(predicate: Predicate, tiles: Mapping[UOp, Tile]) -> float:
         return 1.0
     ranges = [n for n in toposort([predicate.condition]) if n.op is Op.RANGE]
     sizes, steps = [extent(r) for r in ranges], [tiles.get(r, ONE).factor for r in ranges]
-    turns = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
+    iterations = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
     if len(ranges) > len(_PRIMES):
         return 1.0
-    places: Iterable[tuple[int, ...]] = itertools.product(*map(range, turns))
-    if math.prod(turns) > _SAMPLES:
-        places = [tuple(map(int, map(operator.mul, at, turns))) for at in _halton(len(ranges))]
+    places: Iterable[tuple[int, ...]] = itertools.product(*map(range, iterations))
+    if math.prod(iterations) > _SAMPLES:
+        places = [tuple(map(int, map(operator.mul, at, iterations))) for at in _halton(len(ranges))]
     left = [
         not throughout({
             r: (place * step, min(place * step + step, size) - 1)
@@ -204,7 +204,7 @@ def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) ->
     return None
 
 
-def zeros_of_turns(
+def zeros_of_iterations(
     info: Analysis, kept: UOp, around: Sequence[UOp], tiles: Mapping[UOp, Tile]
 ) -> UOp | None:
     """Return the predicated LOAD of an array that whole iterations of `around` may skip, or None.

@@ -74,7 +74,7 @@ def _loop(loop: Loop, nodes: Sequence[UOp]) -> Run:
     rows = [(k, n.arg.values[0]) for k, n in enumerate(nodes) if n.arg.carry < 0]
     used, alive = _alive(loop, set(wanted), [value for _, value in rows])
     sizes = [(loop.ports[c].arg.size, loop.ports[c].dtype) for c in alive]
-    sizes += [(elements((loop.turns, *value.shape)), value.dtype) for _, value in rows]
+    sizes += [(elements((loop.trip_count, *value.shape)), value.dtype) for _, value in rows]
     given = [*(wanted.get(c) for c in alive), *(k for k, _ in rows)]
     # A carry lives in the slot of its last value; its first value is copied there.
     first = len(sizes)
@@ -168,7 +168,7 @@ class RegionDraft:
         The BUFFER of each slot.
     bodies : tuple of Schedule
         Schedules of the bodies.
-    turns : int
+    trip_count : int
         Maximum number of iterations.
     reverse : bool
         Whether the loop runs from the last iteration to the first.
@@ -180,7 +180,7 @@ class RegionDraft:
     run: Run
     places: list[UOp]
     bodies: tuple[Schedule, ...]
-    turns: int
+    trip_count: int
     reverse: bool
     renewed: set[UOp] = field(default_factory=set)
 
@@ -213,7 +213,7 @@ class RegionDraft:
         )
         return RegionItem(
             self.bodies, tuple(self.places), tuple(range(written)), run.ports, run.copies,
-            self.turns, self.reverse, run.count_slot, run.condition_slot, run.choice_slot,
+            self.trip_count, self.reverse, run.count_slot, run.condition_slot, run.choice_slot,
             self.fails, renewed, tuple(reversed(self.group.origins)),
         )  # fmt: skip
 

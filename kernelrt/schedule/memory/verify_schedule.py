@@ -291,12 +291,12 @@ class _Verifier:
         """Check a region: it reads its inputs and writes its outputs as far as its ports reach."""
         if item.may_fail != any(map(fails, item.bodies)):
             self._fault(k, f"may_fail is {item.may_fail}, but the items of its bodies differ")
-        turns = item.turns
+        trip_count = item.trip_count
         for use in item.ports:
             if use.slot < 0:
                 continue
             buffer = item.buffers[use.slot]
-            last = use.stride * (turns - 1) + use.port.arg.size * use.port.dtype.itemsize
+            last = use.stride * (trip_count - 1) + use.port.arg.size * use.port.dtype.itemsize
             if use.port.dtype is not buffer.dtype or last > self._where[buffer].nbytes:
                 self._fault(
                     k, f"a port of {use.port.arg.size} {use.port.dtype.name} ends at byte {last} "

@@ -39,7 +39,7 @@ def prepack_matrices(roots: Sequence[UOp]) -> list[UOp]:
             runs.setdefault((node.arg.program, node.src), []).append(node)
     put: dict[UOp, UOp] = {}
     for (loop, src), nodes in runs.items():
-        if dim_max(loop.turns) >= _TURNS:
+        if dim_max(loop.trip_count) >= _TURNS:
             put.update(_relaid(loop, src, nodes))
     return substitute(roots, put) if put else list(roots)
 

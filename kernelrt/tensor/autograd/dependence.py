@@ -162,7 +162,7 @@ def _of_loop(outcome: Outcome, loop: Loop, kind: int) -> int:
     operands = (1 << len(loop.ports) - loop.numbered) - 1
     may_end = loop.counted or loop.conditional
     goes_on = int(loop.conditional and kind == _VALUE)  # carry 0 is the loop condition
-    left = dim_max(loop.turns)
+    left = dim_max(loop.trip_count)
     if outcome.carry >= 0:
         begin = 1 << outcome.carry
     else:

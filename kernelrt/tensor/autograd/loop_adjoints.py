@@ -209,7 +209,7 @@ class _BackwardLoop:
         wanted: Sequence[int],
         name: str,
     ) -> None:
-        if dim_max(program.turns) >= UNBOUNDED:
+        if dim_max(program.trip_count) >= UNBOUNDED:
             raise GradientError(
                 f"{name}: the gradient of a loop stores values of every iteration, but the number "
                 "of iterations has no bound; pass max_steps= to while_loop, or Python numbers "
@@ -255,7 +255,7 @@ class _BackwardLoop:
         finals, stacks = region_graphs.loop(
             list(zip(slots, first, news, strict=True)),
             [*zip(row_slots, (g for _, g in rows), strict=True), *kept],
-            out, loop.turns, since=since, number=self._number, count=self._count(),
+            out, loop.trip_count, since=since, number=self._number, count=self._count(),
             reverse=not loop.reverse,
         )  # fmt: skip
         found = [f for f in zip(self._carries, finals, strict=False) if f[0] in self._begins]
@@ -301,7 +301,7 @@ class _BackwardLoop:
         carried = len(loop.carries)
         if node in loop.ports[carried : carried + loop.stacked]:
             whole = self._src[loop.ports.index(node)]
-            return build.reshape(whole, (loop.turns, *node.shape))
+            return build.reshape(whole, (loop.trip_count, *node.shape))
         return value_of_run(Outcome(loop, -1, (node,)), self._src)
 
     def _summed(
@@ -312,7 +312,7 @@ class _BackwardLoop:
         stands = {p: slot(p.shape, p.dtype) for p in parts}
         (one,) = rewritten([core.src[0]], {p: s.node for p, s in stands.items()})
         given = {s.node: whole[p] for p, s in stands.items()}
-        (every,) = batching_rules.batched([one], given, self._loop.turns)
+        (every,) = batching_rules.batched([one], given, self._loop.trip_count)
         total = build.reduce(every, Op.ADD, (0, *(a + 1 for a in core.arg[1])))
         return rewritten([value], {core: total})[0]
 

@@ -198,9 +198,9 @@ class _Attempt:
 
     def _repeated(self, src: list[UOp], loop: Loop) -> list[UOp]:
         """Return the operands of a loop, and the number of iterations if it varies."""
-        found = [self._as(s, _but(s.shape, 0, loop.turns)) if loop.slices(k) else s
+        found = [self._as(s, _but(s.shape, 0, loop.trip_count)) if loop.slices(k) else s
                  for k, s in enumerate(src)]  # fmt: skip
-        return [*found, loop.turns] if isinstance(loop.turns, UOp) else found
+        return [*found, loop.trip_count] if isinstance(loop.trip_count, UOp) else found
 
     def _as(self, x: UOp, shape: Sequence[Dim]) -> UOp:
         """Return `x` cut to `shape`; record the sizes that must be equal for that."""
@@ -245,7 +245,7 @@ def _renewed(node: UOp, dims: Iterator[Dim]) -> Any:
         case Op.CALL:
             return Routine(arg.name, next(dims), tuple(next(dims) for _ in arg.numbers))
         case Op.REGION:
-            return arg.of_turns(next(dims))
+            return arg.with_trip_count(next(dims))
         case Op.RESHAPE | Op.EXPAND:
             return tuple(next(dims) for _ in arg)
     return next(dims)

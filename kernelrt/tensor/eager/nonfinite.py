@@ -143,16 +143,16 @@ class _Search:
         Results of the run.
     plan, named
         As in :func:`check`.
-    turn : int, optional
+    iteration : int, optional
         Index of the iteration, if the graph is the body of a loop.
     """
 
     def __init__(
         self, roots: list[UOp], nodes: Sequence[UOp], plan: ExecutionPlan | None,
-        named: Callable[[Buffer], str] | None, turn: int | None = None,
+        named: Callable[[Buffer], str] | None, iteration: int | None = None,
     ) -> None:  # fmt: skip
         self._roots, self._nodes = roots, nodes
-        self._plan, self._named, self._turn = plan, named, turn
+        self._plan, self._named, self._iteration = plan, named, iteration
         self._data: dict[object, Buffer] = {}
         self._kinds: dict[object, _Kind] = {}
 
@@ -274,28 +274,30 @@ class _Search:
             return
         graphs = list(substitute(node.arg.graphs, put))
         carried = len(program.carries)
-        turns = int(operands.pop()[0]) if program.counted else int(program.turns)  # type: ignore[arg-type]
+        iterations = int(operands.pop()[0]) if program.counted else int(program.trip_count)  # type: ignore[arg-type]
         _fill(homes[:carried], operands[:carried])
-        for turn in range(turns):
+        for iteration in range(iterations):
             if program.conditional and not homes[0].content()[0]:
                 return
-            at = int(operands[-1].size and turns - 1 - turn) if program.reverse else turn
+            at = iteration
+            if program.reverse:
+                at = int(operands[-1].size and iterations - 1 - iteration)
             for k in range(carried, len(operands)):
                 rows = operands[k]
                 size = homes[k].size
                 _fill(homes[k : k + 1], [rows[at * size :][:size] if program.slices(k) else rows])
             if program.numbered:
-                homes[-1].content()[...] = turn
-            _fill(homes[:carried], self._body(graphs, turn)[:carried])
+                homes[-1].content()[...] = iteration
+            _fill(homes[:carried], self._body(graphs, iteration)[:carried])
 
-    def _body(self, graphs: list[UOp], turn: int | None) -> list[np.ndarray[Any, Any]]:
+    def _body(self, graphs: list[UOp], iteration: int | None) -> list[np.ndarray[Any, Any]]:
         """Compute the graphs of a body, and search them if a result is not finite."""
         results = _computed(graphs)
         roots = list(dict.fromkeys(
             base for g in graphs if (base := _base(g)).dtype.is_float and base.op not in _NO_WORK
         ))  # fmt: skip
         if roots and any(_kind(data) for data in results):
-            _Search(roots, graphs, self._plan, self._named, turn).look(_computed(roots))
+            _Search(roots, graphs, self._plan, self._named, iteration).look(_computed(roots))
         return [data.content().copy() for data in results]
 
     # ---- error messages
@@ -314,11 +316,11 @@ class _Search:
         text = f"{who} makes the first {what}: {_element(node, where, value)}"
         if (given := self._given(node)) != "":
             text += f", inputs: {given}"
-        if self._turn is not None:
-            text += f", in iteration {self._turn} of a loop"
+        if self._iteration is not None:
+            text += f", in iteration {self._iteration} of a loop"
         if kernel is not None:
             text += f", in {kernel.label}"
-        raise _error(text, value, origin, kernel, turn=self._turn)
+        raise _error(text, value, origin, kernel, iteration=self._iteration)
 
     def _tell_given(self, given: UOp, reader: UOp) -> None:
         """Raise NonFiniteError for a NaN in an input or a constant."""
@@ -334,7 +336,8 @@ class _Search:
             text = f"{name or 'an input'} holds NaN: element {where} of {data.size}"
             text += f" {given.dtype.name}"
         who = "" if origin is None else f"; {origin} reads it first"
-        raise _error(text + who, value, origin, self._kernel(origin), name=name, turn=self._turn)
+        kernel = self._kernel(origin)
+        raise _error(text + who, value, origin, kernel, name=name, iteration=self._iteration)
 
     def _given(self, node: UOp) -> str:
         """Return the ranges of the operands of an operation as text."""
@@ -383,10 +386,10 @@ def _element(node: UOp, where: int, value: float) -> str:
 
 def _error(
     text: str, value: float, origin: Origin | None, kernel: PreparedKernel | None,
-    *, name: str = "", turn: int | None = None,
+    *, name: str = "", iteration: int | None = None,
 ) -> NonFiniteError:  # fmt: skip
     error = NonFiniteError(text)
-    error.value, error.turn, error.input = value, turn, name
+    error.value, error.iteration, error.input = value, iteration, name
     if origin is not None:
         error.file, error.line, error.function = origin.file, origin.line, origin.function
         error.op, error.layer, error.backward = origin.op, origin.layer, origin.backward

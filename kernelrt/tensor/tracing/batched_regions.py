@@ -266,7 +266,7 @@ class _BatchedLoop:
             operand = build.reduce(build.reshape(self._counts, (count,)), Op.MAX, (0,))
         made_rows = [m.value for m in apart.values()]
         finals, stacks = region_graphs.loop(
-            turns, list(zip(sliced, wholes, strict=True)), made_rows, loop.turns,
+            turns, list(zip(sliced, wholes, strict=True)), made_rows, loop.trip_count,
             since=since, number=number, count=operand, reverse=loop.reverse,
             conditional=loop.conditional, checkpoint=loop.checkpoint,
         )  # fmt: skip
@@ -294,7 +294,7 @@ class _BatchedLoop:
 
     def _whole(self, k: int) -> UOp:
         """Return the array that the loop slices, with the iterations along the first axis."""
-        found, shape = self._operands[k], (self._loop.turns, *self._loop.ports[k].shape)
+        found, shape = self._operands[k], (self._loop.trip_count, *self._loop.ports[k].shape)
         if not found.apart:
             return build.reshape(found.value, shape)
         return _swapped(build.reshape(found.value, (self._count, *shape)))
