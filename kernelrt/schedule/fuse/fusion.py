@@ -384,7 +384,7 @@ class _Traversal:
         elif (pad := self._separate_pad(node)) is not None:
             (inside,) = pad.src
             if (group := self._open(node, "map", inside.shape)) is not None:
-                group.margins[node] = pad
+                group.paddings[node] = pad
                 self._request(inside, (group, group.natural))
         elif (group := self._open(node, "map", node.shape)) is not None:
             self._descend(node, group, group.natural, None)

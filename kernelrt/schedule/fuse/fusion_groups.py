@@ -64,7 +64,7 @@ class Group:
         For a CAT, the operands that are stored, with their offsets and the loops over them.
     roots : dict
         The index at which each stored tensor-level node is stored.
-    margins : dict
+    paddings : dict
         The PAD of each root that is a PAD or a copy of one. The kernel computes its interior and
         stores zeros around it.
     targets : frozenset
@@ -110,7 +110,7 @@ class Group:
     order: Order = ()
     natural: Index = ()
     parts: list[tuple[UOp, Dim, Index]] = field(default_factory=list)
-    margins: dict[UOp, UOp] = field(default_factory=dict)
+    paddings: dict[UOp, UOp] = field(default_factory=dict)
     vectors: frozenset[UOp] = frozenset()
     reductions: dict[Key, Index] = field(default_factory=dict)
     values: dict[Key, Value] = field(default_factory=dict)
@@ -253,7 +253,7 @@ class Group:
             here = self.reductions.setdefault((node, at(index)), at(own))
             names |= {r: mine for r, mine in zip(own, here, strict=True) if mine is not r}
         self.roots |= other.roots
-        self.margins |= other.margins
+        self.paddings |= other.paddings
         self.targets |= other.targets
         self.checks |= other.checks
         self.needs |= other.needs

@@ -86,10 +86,10 @@ class _Lowering:
                 done[key] = self._made(key)
         if group.kind == "map":
             inside = [
-                self._interior(r, at) if r in group.margins else self._store(r, r, at)
+                self._interior(r, at) if r in group.paddings else self._store(r, r, at)
                 for r, at in self._stored_first()
             ]
-            return [*inside, *(s for r in group.margins for s in self._padding(r))]
+            return [*inside, *(s for r in group.paddings for s in self._padding(r))]
         (root,) = group.roots
         if group.kind == "cat":
             return self._join(root)
@@ -107,7 +107,7 @@ class _Lowering:
 
     def _interior(self, root: UOp, index: Index) -> UOp:
         """Return the STORE of a PAD's interior."""
-        pad = self._group.margins[root]
+        pad = self._group.paddings[root]
         at = tuple(
             i + as_uop(low) if low else i for i, (low, _) in zip(index, pad.arg, strict=True)
         )
@@ -118,7 +118,7 @@ class _Lowering:
         """Yield the STOREs of a PAD's zeros."""
         zero = const(0, root.dtype)
         order = self._orders.get(root, tuple(range(len(root.shape))))
-        for index in self._group.slabs(self._group.margins[root], order):
+        for index in self._group.slabs(self._group.paddings[root], order):
             at = self._offset(root, index)
             yield UOp(Op.STORE, root.dtype, (self._places[root], at, zero))
 

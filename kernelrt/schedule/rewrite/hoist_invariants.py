@@ -82,24 +82,24 @@ def invariant_values(
     most = max(_MOST_BYTES, read)
     laid_out: set[UOp] = set()
     if panels:
-        found, laid_out = lay_out(roots, _steady(order, is_invariant), device, most)
+        found, laid_out = lay_out(roots, _invariant(order, is_invariant), device, most)
         roots, order = found, list(toposort(found))
-    steady = _steady(order, is_invariant)
-    chosen = _Choice(steady, costs_of(device), most, laid_out).among(order)
+    invariant = _invariant(order, is_invariant)
+    chosen = _Choice(invariant, costs_of(device), most, laid_out).among(order)
     return list(roots), _computed_once(roots, chosen, most)
 
 
-def _steady(order: Iterable[UOp], is_invariant: Callable[[UOp], bool]) -> set[UOp]:
+def _invariant(order: Iterable[UOp], is_invariant: Callable[[UOp], bool]) -> set[UOp]:
     """Return the run-invariant nodes of `order`, which has operands first."""
-    steady: set[UOp] = set()
+    invariant: set[UOp] = set()
     for node in order:
         if node.op is Op.BUFFER:
             fits = is_invariant(node)
         else:
             fits = node.op in _KNOWN and is_static(node.shape) and _is_fixed(node.arg)
-        if fits and steady.issuperset(node.src):
-            steady.add(node)
-    return steady
+        if fits and invariant.issuperset(node.src):
+            invariant.add(node)
+    return invariant
 
 
 def _computed_once(roots: Sequence[UOp], chosen: Iterable[UOp], most: int) -> list[UOp]:
@@ -134,9 +134,9 @@ def sources_of(values: Iterable[UOp]) -> list[UOp]:
 
 class _Choice:
     def __init__(
-        self, steady: set[UOp], costs: Costs, most_bytes: float, laid_out: set[UOp]
+        self, invariant: set[UOp], costs: Costs, most_bytes: float, laid_out: set[UOp]
     ) -> None:
-        self._steady = steady
+        self._invariant = invariant
         self._laid_out = laid_out
         self._costs = costs
         self._most_bytes = most_bytes
@@ -146,9 +146,9 @@ class _Choice:
         """Return the values that are worth hoisting and that other values use, operands first."""
         top: list[UOp] = []
         for node in order:
-            if node not in self._steady:
+            if node not in self._invariant:
                 used = node.src[:1] if node.op in _INDEXED else node.src
-                top += [s for s in used if s in self._steady]
+                top += [s for s in used if s in self._invariant]
         chosen: dict[UOp, None] = {}
         seen: set[UOp] = set()
         stack = list(dict.fromkeys(top))

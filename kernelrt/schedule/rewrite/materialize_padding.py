@@ -45,28 +45,28 @@ def materialize_padding(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
         Graphs with equal values.
     """
     order = list(toposort(roots))
-    margins = _margins(order, set(roots), device)
-    if not margins:
+    paddings = _paddings(order, set(roots), device)
+    if not paddings:
         return list(roots)
     done: dict[UOp, UOp] = {}
     stored: dict[UOp, UOp] = {}
     for node in order:
         x = strip(node.src[0]) if node.op is Op.PAD else node
-        if x is not node and x in margins:
-            done[node] = _within(stored[x], margins[x], node.arg, node.shape)
+        if x is not node and x in paddings:
+            done[node] = _within(stored[x], paddings[x], node.arg, node.shape)
             continue
         src = tuple(done[s] for s in node.src)
         done[node] = node if src == node.src else node.replace(src=src)
-        if node in margins:
-            margin = margins[node]
-            stored[node] = _padded(done[node], margin)
+        if node in paddings:
+            padding = paddings[node]
+            stored[node] = _padded(done[node], padding)
             inherit(stored[node], node)
-            part = _within(stored[node], margin, ((0, 0),) * len(margin.shape), margin.shape)
+            part = _within(stored[node], padding, ((0, 0),) * len(padding.shape), padding.shape)
             done[node] = _reshaped(part, node.shape)
     return [done[root] for root in roots]
 
 
-class _Margin(NamedTuple):
+class _Padding(NamedTuple):
     """The shape in which a value is padded, and the zeros before and after each axis."""
 
     shape: tuple[Dim, ...]
@@ -78,9 +78,9 @@ class _Margin(NamedTuple):
         return all(lo <= low and hi <= high for (lo, hi), (low, high) in pairs)
 
 
-def _padded(x: UOp, margin: _Margin) -> UOp:
+def _padded(x: UOp, padding: _Padding) -> UOp:
     """Return the padded copy of `x` that is stored."""
-    pad = UOp(Op.PAD, x.dtype, (_reshaped(x, margin.shape),), margin.widths)
+    pad = UOp(Op.PAD, x.dtype, (_reshaped(x, padding.shape),), padding.widths)
     return UOp(Op.CONTIGUOUS, x.dtype, (pad,))
 
 
@@ -89,21 +89,21 @@ def _reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
 
 
 def _within(
-    x: UOp, margin: _Margin, widths: Sequence[tuple[int, int]], shape: Sequence[Dim]
+    x: UOp, padding: _Padding, widths: Sequence[tuple[int, int]], shape: Sequence[Dim]
 ) -> UOp:
     """Return the part of a padded value that has a padding of `widths`."""
     if tuple(shape) == x.shape:
         return x
     box = tuple(
         (low - lo, total((low - lo, size)))
-        for (low, _), (lo, _), size in zip(margin.widths, widths, shape, strict=True)
+        for (low, _), (lo, _), size in zip(padding.widths, widths, shape, strict=True)
     )
     return UOp(Op.SHRINK, x.dtype, (x,), box)
 
 
-def _margins(
+def _paddings(
     order: Sequence[UOp], roots: set[UOp], device: DeviceSpec
-) -> dict[UOp, _Margin]:
+) -> dict[UOp, _Padding]:
     """Return, for values that are better stored padded, the widest padding they are read with."""
     if all(node.op is not Op.PAD for node in order):
         return {}
@@ -111,24 +111,24 @@ def _margins(
     for node in order:
         for s in dict.fromkeys(node.src):
             users[s] = users.get(s, 0) + 1
-    found: dict[UOp, _Margin] = {}
+    found: dict[UOp, _Padding] = {}
     for pad in _stored_pads(order, device):
         x, shape = strip(pad.src[0]), pad.src[0].shape
         shared = users[x] > 1 or users[pad.src[0]] > 1
         if x.op not in ALU or x in roots or not shared:
             continue
-        known = found.get(x, _Margin(shape, ((0, 0),) * len(shape)))
+        known = found.get(x, _Padding(shape, ((0, 0),) * len(shape)))
         if known.shape == shape:
             pairs = zip(known.widths, pad.arg, strict=True)
             widths = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in pairs)
-            found[x] = _Margin(shape, widths)
+            found[x] = _Padding(shape, widths)
     for node in order:
         x = strip(node.src[0]) if node.op is Op.PAD else node
-        margin = None if x is node else found.get(x)
-        if margin is None:
+        padding = None if x is node else found.get(x)
+        if padding is None:
             continue
         # A value that is also padded in another shape would need a copy anyway.
-        if margin.shape != node.src[0].shape or not margin.holds(node.arg):
+        if padding.shape != node.src[0].shape or not padding.holds(node.arg):
             del found[x]
     return found
 

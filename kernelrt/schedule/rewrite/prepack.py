@@ -44,7 +44,7 @@ class _Matrix(NamedTuple):
 
 
 def lay_out(
-    roots: Sequence[UOp], steady: Collection[UOp], device: DeviceSpec, room: float
+    roots: Sequence[UOp], invariant: Collection[UOp], device: DeviceSpec, room: float
 ) -> tuple[list[UOp], set[UOp]]:
     """Rewrite graphs so that products read run-invariant matrices from panels.
 
@@ -55,7 +55,7 @@ def lay_out(
     ----------
     roots : sequence of UOp
         Graphs of the tensor stage, without autograd tags.
-    steady : collection of UOp
+    invariant : collection of UOp
         Run-invariant nodes of the graphs.
     device : DeviceSpec
         Target; its vector lanes set the panel width.
@@ -73,12 +73,12 @@ def lay_out(
     panels: set[UOp] = set()
     without: set[UOp] = set()
     for node in toposort(roots):
-        if not _is_product(node) or node.src[0] in steady:
+        if not _is_product(node) or node.src[0] in invariant:
             continue
         left, right = node.src[0].src
         for factor, other in ((left, right), (right, left)):
             read = core_of(other)[0]
-            if core_of(factor)[0] not in steady or factor in put or read.op is Op.IM2COL:
+            if core_of(factor)[0] not in invariant or factor in put or read.op is Op.IM2COL:
                 continue  # sums over windows of an image are as fast without panels
             found = _matrix(factor, other, node)
             lanes = device.lanes(node.dtype.itemsize)

@@ -88,12 +88,12 @@ def may_fail(roots: Sequence[UOp], since: int) -> bool:
 
 def frontier(
     roots: Iterable[UOp], inside: Collection[UOp], since: int, stays: Callable[[UOp], bool],
-    turns: int = 0,
+    trip_count: int = 0,
 ) -> list[UOp]:  # fmt: skip
     """Return the outer nodes that graphs capture, each once, in order.
 
     A captured node depends neither on `inside` nodes nor only on constants. Movement ops on a
-    captured node are skipped, unless a copy in their order pays off within `turns` iterations.
+    captured node are skipped, unless a copy in their order pays off within `trip_count` iterations.
     Nodes for which `stays` is true are treated like nodes that depend on `inside`. Nodes requested
     before `since` never are.
     """
@@ -117,7 +117,7 @@ def frontier(
                 bound.add(node)
             for r in reads:
                 if r in outside:
-                    found[r if _needs_copy(r, node, turns) else bare(r)] = None
+                    found[r if _needs_copy(r, node, trip_count) else bare(r)] = None
         elif reached or varied or _is_not_constant(node):
             outside.add(node)
     for root in roots:
@@ -133,7 +133,7 @@ def bare(node: UOp) -> UOp:
     return node
 
 
-def _needs_copy(node: UOp, reader: UOp, turns: int) -> bool:
+def _needs_copy(node: UOp, reader: UOp, trip_count: int) -> bool:
     """Return whether a loop should get a copy of `node` in permuted order for this reader."""
     if node.op not in MOVED or not _permutes_axes(node):
         return False
@@ -141,8 +141,8 @@ def _needs_copy(node: UOp, reader: UOp, turns: int) -> bool:
     if not (isinstance(size, int) and isinstance(least, int) and size <= least):
         return False
     if reader.op is Op.GATHER:
-        return node is reader.src[0] and isinstance(read, int) and size <= turns * read
-    return reader.op is Op.REGION and turns > 1  # an inner loop would copy it in each iteration
+        return node is reader.src[0] and isinstance(read, int) and size <= trip_count * read
+    return reader.op is Op.REGION and trip_count > 1  # an inner loop copies in each iteration
 
 
 def _permutes_axes(node: UOp) -> bool:
@@ -183,7 +183,7 @@ def loop(
     carried: Sequence[tuple[Slot, UOp, UOp]],
     sliced: Sequence[tuple[Slot, UOp]],
     rows: Sequence[UOp],
-    turns: Dim,
+    trip_count: Dim,
     *,
     since: int,
     number: Slot | None = None,
@@ -203,7 +203,7 @@ def loop(
         Sliced arrays: the placeholder of a slice, and the array, sliced along the first axis.
     rows : sequence of UOp
         Other results of an iteration, which are stacked.
-    turns : Dim
+    trip_count : Dim
         Maximum number of iterations.
     since : int
         Result of :func:`count_asked` before the graph of an iteration was built.
@@ -232,7 +232,7 @@ def loop(
     may_not_come = conditional or count is not None
     outer = frontier(
         graphs, inside, since, lambda n: may_not_come and n.op in FAILING,
-        1 if may_not_come else dim_max(turns),
+        1 if may_not_come else dim_max(trip_count),
     )  # fmt: skip
     put, ports = _ports([s.place for s in slots], outer)
     if number is not None:
@@ -240,7 +240,7 @@ def loop(
         ports.append(put[number.place])
     made = rewritten(graphs, put)
     program = Loop(
-        tuple(ports), tuple(made[: len(carried)]), len(sliced), turns, reverse, conditional,
+        tuple(ports), tuple(made[: len(carried)]), len(sliced), trip_count, reverse, conditional,
         count is not None, number is not None, checkpoint,
     )  # fmt: skip
     operands = [
