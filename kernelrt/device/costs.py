@@ -27,8 +27,30 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Costs", "Level", "costs_of", "instructions"]
+__all__ = [
+    "ADD_LATENCY",
+    "FLOAT_UNITS",
+    "LOAD_PORTS",
+    "MEMORY_LATENCY_NS",
+    "TRACKED_STREAMS",
+    "Costs",
+    "Level",
+    "costs_of",
+    "instructions",
+]
 
+# Properties that the x86 and Arm cores of the last ten years share; Agner Fog's "The
+# microarchitecture of Intel, AMD and VIA CPUs" lists them for each core.
+#: Cycles from the start of a float addition to its result.
+ADD_LATENCY: Final = 4.0
+#: Vector units that add or multiply floats, each starting one operation a cycle.
+FLOAT_UNITS: Final = 2
+#: Vector loads that start in each cycle.
+LOAD_PORTS: Final = 2.0
+#: Nanoseconds from a load that misses all caches to its data, about.
+MEMORY_LATENCY_NS: Final = 100
+#: Memory streams that a hardware prefetcher tracks at once, about.
+TRACKED_STREAMS: Final = 8
 
 #: Duration of a chunk, in multiples of the time to hand it over to a thread. Of 5, 8 and 16 the
 #: best for steps of small networks on two threads (`python -m bench.report models`).

@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kernelrt.device.costs import costs_of
+from kernelrt.device.costs import (
+    ADD_LATENCY,
+    FLOAT_UNITS,
+    LOAD_PORTS,
+    TRACKED_STREAMS,
+    costs_of,
+)
 from kernelrt.ir.ops import Op
-from kernelrt.loops.memory_stalls import LATE, TRACKED_STREAMS, reads_of
+from kernelrt.loops.memory_stalls import LATE, reads_of
 from kernelrt.loops.passes.predication import computed, predicate_of
 from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, WAY
 from kernelrt.loops.tiles import ONE, WIDEST_STEP, extent, is_fixed
@@ -32,12 +38,8 @@ __all__ = ["Cycles"]
 _EXPOSED = 1.0
 #: Fraction of the cycles of execution units other than the bottleneck that still costs issue slots.
 _BESIDE = 0.1
-#: Latency of an addition, in cycles.
-_LATENCY = 4.0
-#: Independent sums that hide the whole latency: two additions start in each cycle.
-_MOST_SUMS = 2 * _LATENCY
-#: Loads that start in each cycle.
-_PORTS = 2.0
+#: Independent sums that hide the whole latency of additions.
+_MOST_SUMS = FLOAT_UNITS * ADD_LATENCY
 #: Fraction of the time of an L2 line that is not hidden behind products. Of 0.25, 0.5 and 1 the
 #: best for products of 50 to 1000 rows and columns (Zen 5) and the MLPs of `bench/models.py`.
 _SEEN = 0.5
@@ -149,7 +151,7 @@ class Cycles:
             registers=registers, reserved=reserved, lanes=lanes, widest=WIDEST_STEP,
             late=LATE, followed=TRACKED_STREAMS, line=LINE, ways=WAY // LINE, near=near.nbytes,
             waited=LINE * beyond.cycles * _SEEN, enough=_ENOUGH, beside=_BESIDE, chains=_MOST_SUMS,
-            latency=_LATENCY, ports=_PORTS, copied=_COPIED, doubled=_DOUBLED,
+            latency=ADD_LATENCY, ports=LOAD_PORTS, copied=_COPIED, doubled=_DOUBLED,
         )  # fmt: skip
 
     def _tally(self, nest: Nest) -> Tally:

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kernelrt.device.costs import costs_of
+from kernelrt.device.costs import ADD_LATENCY, FLOAT_UNITS, MEMORY_LATENCY_NS, costs_of
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import toposort
 from kernelrt.loops.passes.predication import predicate_of, zeros_in, zeros_of_iterations
@@ -33,12 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Axis", "Fetch", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
 
-#: Accumulators that hide the latency of an addition: two units of four cycles.
-ACCUMULATORS = 8
-#: Memory latency in nanoseconds.
-LATENCY = 100
-#: Vector operations per cycle.
-_UNITS = 2
+#: Accumulators that hide the latency of an addition.
+ACCUMULATORS = int(FLOAT_UNITS * ADD_LATENCY)
 #: The most consecutive additions to one accumulator. If all terms round alike, as equal ones do,
 #: each addition costs half a unit in the last place.
 LONGEST = 128
@@ -348,7 +344,7 @@ class _Builder:
         places = math.prod(len(tile.positions()) for tile in tiles)
         iterations = math.prod(extent(r) for r in each.closed)
         vectors = places * iterations * len(each.folds) / (each.lanes if each.vector else 1)
-        return costs_of(self.device).ns(vectors / _UNITS) >= LATENCY
+        return costs_of(self.device).ns(vectors / FLOAT_UNITS) >= MEMORY_LATENCY_NS
 
     def _blocks(self, folds: Sequence[UOp]) -> dict[UOp, int]:
         """Return the block sizes of blocked sums: RANGE of a loop of `folds` -> elements."""

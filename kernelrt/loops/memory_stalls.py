@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from kernelrt.loops.access_patterns import Accesses
     from kernelrt.loops.nests import Nest
 
-__all__ = ["LATE", "TRACKED_STREAMS", "reads_of"]
+__all__ = ["LATE", "reads_of"]
 
-#: Memory streams that a hardware prefetcher tracks at once, about.
-TRACKED_STREAMS = 8
 #: Fraction of the lines of tracked streams that stall all the same. Of 0, 0.2, 0.35 and 1 the best
 #: for products and convolutions (`python -m bench.report products models`).
 LATE = 0.2
