@@ -8,14 +8,14 @@ from kernelrt.ir import Dim
 from kernelrt.ir.size import Size
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import Operand
-from kernelrt.tensor.methods.arithmetic import Split
 from kernelrt.tensor.methods.derived import Histogram
-from kernelrt.tensor.methods.elementwise import Number
+from kernelrt.tensor.methods.elementwise_functions import Split
 from kernelrt.tensor.methods.margin_losses import Lengths
 from kernelrt.tensor.methods.matrix_decompositions import Decomposition
 from kernelrt.tensor.methods.matrix_decompositions import QR
 from kernelrt.tensor.methods.matrix_decompositions import SVD
 from kernelrt.tensor.methods.matrix_decompositions import SignedLog
+from kernelrt.tensor.methods.operators import Number
 from kernelrt.tensor.methods.reduction import Dims
 from kernelrt.tensor.methods.reduction import Extremum
 from kernelrt.tensor.methods.sorting import Ranked

@@ -20,7 +20,7 @@ from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
-    from kernelrt.tensor.methods.elementwise import Number
+    from kernelrt.tensor.methods.operators import Number
     from kernelrt.tensor.methods.setitem import PartMethods as _Below
 else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic: the named methods."""
+"""Elementwise functions that consist of several ops or take several operands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelrt.tensor.base import Operand, TensorBase
-    from kernelrt.tensor.methods.elementwise import Number
+    from kernelrt.tensor.methods.operators import Number
     from kernelrt.tensor.methods.statistics import StatisticsMethods as _Below
 else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object

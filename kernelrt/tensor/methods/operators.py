@@ -1,4 +1,4 @@
-"""Elementwise arithmetic: the operators."""
+"""Elementwise operators, such as ``+`` and ``**``, and their named forms."""
 
 from __future__ import annotations
 
