@@ -29,7 +29,7 @@ from kernelrt.tensor.methods.cumulative import RunningMethods
 from kernelrt.tensor.methods.derived import DerivedMethods
 from kernelrt.tensor.methods.dot_product_attention import AttentionMethods
 from kernelrt.tensor.methods.einsum import EinsumMethods
-from kernelrt.tensor.methods.elementwise_functions import ArithmeticMethods
+from kernelrt.tensor.methods.elementwise_functions import ElementwiseMethods
 from kernelrt.tensor.methods.gated_activations import GatingMethods
 from kernelrt.tensor.methods.image_windows import ImageMethods
 from kernelrt.tensor.methods.in_place import InPlaceMethods
@@ -40,7 +40,7 @@ from kernelrt.tensor.methods.matrix_decompositions import LinalgMethods
 from kernelrt.tensor.methods.matrix_products import ContractionMethods
 from kernelrt.tensor.methods.movement import MovementMethods
 from kernelrt.tensor.methods.operands import OperandMethods
-from kernelrt.tensor.methods.operators import ElementwiseMethods
+from kernelrt.tensor.methods.operators import OperatorMethods
 from kernelrt.tensor.methods.random_draws_in_place import DrawingMethods
 from kernelrt.tensor.methods.reduction import ReductionMethods
 from kernelrt.tensor.methods.resampling import ResamplingMethods
@@ -81,7 +81,7 @@ class Tensor(
     InPlaceMethods,
     MarginMethods,
     GatingMethods,
-    ArithmeticMethods,
+    ElementwiseMethods,
     RunningMethods,
     StatisticsMethods,
     EinsumMethods,
@@ -100,7 +100,7 @@ class Tensor(
     ReductionMethods,
     MovementMethods,
     ActivationMethods,
-    ElementwiseMethods,
+    OperatorMethods,
     ComparisonMethods,
     FunctionMethods,
     OperandMethods,

@@ -15,7 +15,7 @@ from kernelrt.tensor.nodes.promotion import element
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
-    from kernelrt.tensor.methods.operators import ElementwiseMethods as _Below
+    from kernelrt.tensor.methods.operators import OperatorMethods as _Below
 else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 

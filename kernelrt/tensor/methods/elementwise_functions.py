@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
-__all__ = ["ArithmeticMethods", "Split"]
+__all__ = ["ElementwiseMethods", "Split"]
 
 _T = TypeVar("_T")
 #: The greatest finite number of each dtype.
@@ -33,14 +33,14 @@ _GREATEST: Final = {
 
 
 class Split(NamedTuple, Generic[_T]):
-    """Result of :meth:`~ArithmeticMethods.frexp`."""
+    """Result of :meth:`~ElementwiseMethods.frexp`."""
 
     mantissa: _T
     exponent: _T
 
 
 @operations()
-class ArithmeticMethods(_Below):
+class ElementwiseMethods(_Below):
     """Elementwise arithmetic that is composed of several ops."""
 
     __slots__ = ()

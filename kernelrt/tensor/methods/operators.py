@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
-__all__ = ["ElementwiseMethods", "Number"]
+__all__ = ["Number", "OperatorMethods"]
 
 Number: TypeAlias = bool | int | float
 
 
 @operations()
-class ElementwiseMethods(_Below):
+class OperatorMethods(_Below):
     """Elementwise arithmetic operators."""
 
     __slots__ = ()
@@ -344,4 +344,4 @@ for _name, _op, _swapped in (
     ("mul", Op.MUL, False), ("__mul__", Op.MUL, False), ("__rmul__", Op.MUL, False),
     ("div", Op.DIV, False), ("__truediv__", Op.DIV, False), ("__rtruediv__", Op.DIV, True),
 ):  # fmt: skip
-    quicken(vars(ElementwiseMethods)[_name], _op, _swapped, whole=_op is not Op.DIV)
+    quicken(vars(OperatorMethods)[_name], _op, _swapped, whole=_op is not Op.DIV)
