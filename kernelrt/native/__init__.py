@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 
-if importlib.util.find_spec("kernelrt._dispatch") is None:
+if None in map(importlib.util.find_spec, ("kernelrt._dispatch", "kernelrt.native.core")):
     import sysconfig
     from pathlib import Path
 

@@ -152,7 +152,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["train"], "unknown command 'train'; expected digits, env or calibrate"),
         (["--epochs", "0"], "--epochs: expected at least 1, not 0"),
-        (["--epochs", "many"], "--epochs: expected a whole number, not 'many'"),
+        (["--epochs", "many"], "--epochs: expected an integer, not 'many'"),
         (["--lr", "-1"], "--lr: expected a positive number, not -1"),
         (["--lr", "nan"], "--lr: expected a positive number, not nan"),
         (["--batch"], "--batch: expected one argument"),

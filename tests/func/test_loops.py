@@ -235,7 +235,7 @@ def test_turns_in_one_are_fewer_turns_of_the_plan():
     for many in (1, 4, True):
         (found,) = {n.arg.program for n in toposort([run(krt.ones(16), many).uop])
                     if n.op is Op.REGION}  # fmt: skip
-        turns.append(found.turns)
+        turns.append(found.trip_count)
     assert turns == [16, 4, 1]
     # An error names the turn of a body that may fail, so there is one at a time.
     table = krt.tensor([1.0, 2.0, 3.0])

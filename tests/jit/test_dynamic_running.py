@@ -149,8 +149,9 @@ OPEN = {
     "x[5:]": (ShapeError, "whether 5 lies"), "x[-5::2]": (ShapeError, "whether -5 lies"),
     "x[x.shape[0] - 3 :: -1]": (IndexBoundsError, r"the slice end n \+ -3 can leave"),
     "x[0:-1:-1]": (ShapeError, r"the slice \(0, n \+ -1\) of axis 0 could have a negative length"),
-    "x['a'::-1]": (DTypeError, "integers, not str"), "x[:1.5:-2]": (DTypeError, "not float"),
-    "x[True::-1]": (DTypeError, "integers, not bool"),
+    "x['a'::-1]": (DTypeError, "expected integers as the ends of a slice, not str"),
+    "x[:1.5:-2]": (DTypeError, "not float"),
+    "x[True::-1]": (DTypeError, "expected integers as the ends of a slice, not bool"),
 }  # fmt: skip
 
 

@@ -192,7 +192,7 @@ def test_numbers_beyond_an_integer_type():
     lambda _: krt.full((2,), 300, dtype="uint8"), lambda _: krt.tensor([1, 300], dtype="uint8"),
 ])  # fmt: skip
 def test_numbers_that_a_type_does_not_have_are_refused(op):
-    with pytest.raises(krt.DTypeError, match=r"uint8, which holds 0 to 255"):
+    with pytest.raises(krt.DTypeError, match=r"uint8.* holds .*0 to 255"):
         op(krt.tensor(np.array([0, 5, 255], np.uint8)))
 
 

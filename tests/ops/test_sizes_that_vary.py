@@ -465,10 +465,10 @@ def test_numbers_in_bfloat16_that_vary() -> None:
 
 
 def test_the_structure_of_a_loop_has_all_of_its_fields() -> None:
-    # native/graph_key.pyx lists them by hand, all but the turns.
+    # native/graph_key.pyx lists them by hand, all but the trip count.
     assert {field.name for field in dataclasses.fields(Loop)} == {
-        "ports", "carries", "stacked", "turns", "reverse", "conditional", "counted", "numbered",
-        "checkpoint",
+        "ports", "carries", "stacked", "trip_count", "reverse", "conditional", "counted",
+        "numbered", "checkpoint",
     }  # fmt: skip
 
 

@@ -9,20 +9,20 @@ from support.between import Between
 from kernelrt import dtype as dt
 from kernelrt.device import byte_ranges as regions
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.byte_ranges import HOST, ByteRangeMap, Region, byte_range_of, islands
+from kernelrt.device.byte_ranges import HOST, ByteRange, ByteRangeMap, byte_range_of, islands
 
 ELSEWHERE = object()
 REGIONS = st.builds(
-    lambda storage, start, nbytes: Region(storage, start, start + nbytes),
+    lambda storage, start, nbytes: ByteRange(storage, start, start + nbytes),
     st.sampled_from([HOST, ELSEWHERE]), st.integers(0, 40), st.sampled_from([0, 1, 2, 5, 30]),
 )  # fmt: skip
 
 
 @given(st.lists(st.tuples(st.booleans(), REGIONS), max_size=30), REGIONS)
 @settings(max_examples=300, deadline=None)
-def test_a_map_finds_all_that_meet(steps: list[tuple[bool, Region]], wanted: Region) -> None:
+def test_a_map_finds_all_that_meet(steps: list[tuple[bool, ByteRange]], wanted: ByteRange) -> None:
     table: ByteRangeMap[int] = ByteRangeMap()
-    plain: list[tuple[Region, int]] = []
+    plain: list[tuple[ByteRange, int]] = []
     for number, (drops, region) in enumerate(steps):
         if drops:
             table.drop_covered(region)
@@ -34,7 +34,7 @@ def test_a_map_finds_all_that_meet(steps: list[tuple[bool, Region]], wanted: Reg
 
 @given(st.lists(REGIONS, max_size=20), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_islands_share_no_byte(regions: list[Region], joined: bool) -> None:
+def test_islands_share_no_byte(regions: list[ByteRange], joined: bool) -> None:
     found = islands(list(zip(regions, range(len(regions)), strict=True)), joined=joined)
     kept = sorted(n for _, group in found for n in group)
     assert kept == [n for n, r in enumerate(regions) if r.nbytes]
@@ -66,16 +66,16 @@ def test_regions_that_come_while_a_map_is_searched_or_grows_hide_no_others() -> 
     while at <= lines:
         table: ByteRangeMap[int] = ByteRangeMap()
         for i in range(40):
-            table.add(Region(HOST, 10 * i, 10 * i + 5), i)
+            table.add(ByteRange(HOST, 10 * i, 10 * i + 5), i)
 
         def come(table: ByteRangeMap[int] = table) -> None:
-            table.add(Region(HOST, -100, 3), -1)
-            table.add(Region(HOST, -50, -45), -2)
+            table.add(ByteRange(HOST, -100, 3), -1)
+            table.add(ByteRange(HOST, -50, -45), -2)
 
         with Between(come, at, regions.__file__) as between:
-            found = table.meeting(Region(HOST, 201, 213))
-            table.add(Region(HOST, 400, 410), 40)
+            found = table.meeting(ByteRange(HOST, 201, 213))
+            table.add(ByteRange(HOST, 400, 410), 40)
         assert found == [20, 21]
-        assert table.meeting(Region(HOST, 1, 2)) == [0, -1] if between.done else [0]
+        assert table.meeting(ByteRange(HOST, 1, 2)) == [0, -1] if between.done else [0]
         lines = between.lines
         at += 1

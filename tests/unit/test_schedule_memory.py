@@ -25,7 +25,7 @@ from support.kernel_reference import HostBuffer
 
 from kernelrt import dtype as dt
 from kernelrt.device.allocator import ALIGNMENT
-from kernelrt.device.byte_ranges import Region
+from kernelrt.device.byte_ranges import ByteRange
 from kernelrt.ir import Op, UOp
 from kernelrt.schedule import CopyItem, Intermediate, Schedule, schedule
 from kernelrt.schedule.memory.arena import most_alive, plan_arena, touched
@@ -61,18 +61,18 @@ def copy(dst: UOp, src: UOp) -> CopyItem:
 
 def test_extents_of_views_share_their_storage() -> None:
     part = buffer(WHOLE.view(4, 4))
-    assert extent(part) == Region(WHOLE, 16, 32)
+    assert extent(part) == ByteRange(WHOLE, 16, 32)
     assert overlap(part, buffer(WHOLE))
     assert overlap(part, buffer(WHOLE.view(7, 2)))
     assert not overlap(part, buffer(WHOLE.view(0, 4)))
     assert not overlap(part, buffer(WHOLE.view(8, 4)))
     nested = buffer(WHOLE.view(4, 8).view(2, 2))
-    assert extent(nested) == Region(WHOLE, 24, 32)
+    assert extent(nested) == ByteRange(WHOLE, 24, 32)
 
 
 def test_empty_extents_touch_nothing() -> None:
     assert not overlap(intermediate(0), buffer(WHOLE))
-    assert not Region(WHOLE, 8, 8).meets(Region(WHOLE, 0, 64))
+    assert not ByteRange(WHOLE, 8, 8).meets(ByteRange(WHOLE, 0, 64))
 
 
 def test_device_buffers_are_understood() -> None:

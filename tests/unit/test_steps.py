@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt.device.byte_ranges import HOST, Region
+from kernelrt.device.byte_ranges import HOST, ByteRange
 from kernelrt.errors import SpecError
 from kernelrt.schedule.memory.arena import plan_arena
 from kernelrt.schedule.memory.hazards import Access, dependencies, reached
@@ -30,11 +30,11 @@ class Written:
     def __init__(self) -> None:
         self._bytes: dict[int, set[int]] = {}
 
-    def add(self, regions: Sequence[Region]) -> None:
+    def add(self, regions: Sequence[ByteRange]) -> None:
         for r in regions:
             self._bytes.setdefault(id(r.storage), set()).update(range(r.start, r.stop))
 
-    def holds(self, r: Region) -> bool:
+    def holds(self, r: ByteRange) -> bool:
         there = self._bytes.get(id(r.storage), set())
         return r.storage is HOST or there.issuperset(range(r.start, r.stop))
 
@@ -44,12 +44,12 @@ def drawn(seed: int) -> tuple[Steps, Deps, Places]:
     rng = np.random.default_rng(seed)
     owns = [Intermediate(int(rng.integers(1, 5)) * 16, dt.float32) for _ in range(6)]
 
-    def region(own: Intermediate) -> Region:
+    def region(own: Intermediate) -> ByteRange:
         if rng.random() < 0.3:
             start = int(rng.integers(0, 200))
-            return Region(HOST, start, start + int(rng.integers(1, 100)))
+            return ByteRange(HOST, start, start + int(rng.integers(1, 100)))
         half = own.nbytes // 2
-        return Region(own, *[(0, own.nbytes), (0, half), (half, own.nbytes)][rng.integers(0, 3)])
+        return ByteRange(own, *[(0, own.nbytes), (0, half), (half, own.nbytes)][rng.integers(0, 3)])
 
     count = int(rng.integers(2, 14))
     steps = [
@@ -65,7 +65,7 @@ def drawn(seed: int) -> tuple[Steps, Deps, Places]:
         steps[k] = replace(step, reads=[r for r in step.reads if known.holds(r)])
         known.add(step.writes)
     last = steps[-1]
-    steps[-1] = Access(last.reads, [*last.writes, Region(HOST, 0, 8)], lasts=True)
+    steps[-1] = Access(last.reads, [*last.writes, ByteRange(HOST, 0, 8)], lasts=True)
     deps = list(dependencies(steps))
     used = [
         dict.fromkeys(r.storage for r in (*s.reads, *s.writes) if r.storage is not HOST)
@@ -94,7 +94,7 @@ def test_what_is_decided_passes_and_each_dependency_is_needed(seed: int) -> None
 @pytest.mark.parametrize("seed", range(50))
 def test_a_step_that_may_fail_behind_one_that_lasts_is_found(seed: int) -> None:
     steps, deps, places = drawn(seed)
-    late = Access((), [Region(HOST, 5000, 5008)], fails=True)
+    late = Access((), [ByteRange(HOST, 5000, 5008)], fails=True)
     with pytest.raises(SpecError, match=f"step {len(steps) - 1} writes memory that a failing"):
         check([*steps, late], [*deps, (len(steps) - 1,)], places)
     steps[0] = replace(steps[0], lasts=True, fails=False)
@@ -105,7 +105,7 @@ def test_a_step_that_may_fail_behind_one_that_lasts_is_found(seed: int) -> None:
 
 def test_intermediates_that_lie_over_each_other_are_found() -> None:
     a, b = Intermediate(16, dt.float32), Intermediate(16, dt.float32)
-    whole_a, whole_b, out = Region(a, 0, 64), Region(b, 0, 64), Region(HOST, 0, 64)
+    whole_a, whole_b, out = ByteRange(a, 0, 64), ByteRange(b, 0, 64), ByteRange(HOST, 0, 64)
     steps = [Access((), [whole_a]), Access((), [whole_b]), Access([whole_a, whole_b], [out])]
     check(steps, list(dependencies(steps)), {a: 0, b: 64})
     in_turns: Deps = [(), (0,), (0, 1)]
@@ -137,7 +137,10 @@ def test_a_read_of_what_no_step_wrote_is_found() -> None:
 
 def test_the_bytes_that_no_step_wrote_are_named() -> None:
     a = Intermediate(16, dt.float32)
-    steps = [Access((), [Region(a, 0, 32)]), Access([Region(a, 0, 64)], [Region(HOST, 0, 64)])]
+    steps = [
+        Access((), [ByteRange(a, 0, 32)]),
+        Access([ByteRange(a, 0, 64)], [ByteRange(HOST, 0, 64)]),
+    ]
     with pytest.raises(SpecError, match="step 1 reads bytes 32 to 64 of an intermediate that no"):
         check(steps, [(), (0,)], {a: 0})
-    check([steps[0], Access([Region(a, 0, 32)], ())], [(), (0,)], {a: 0})
+    check([steps[0], Access([ByteRange(a, 0, 32)], ())], [(), (0,)], {a: 0})
