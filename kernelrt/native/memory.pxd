@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The classes of _memory with their fields, for the extensions that build on them."""
+"""Declarations of the classes of `memory` and their fields, for other extension modules."""
 
 cdef extern from "blocks.h" nogil:
     ctypedef struct krt_blocks:
@@ -20,7 +20,7 @@ cdef extern from "blocks.h" nogil:
     krt_block_stats krt_blocks_stats(const krt_blocks *blocks)
 
 
-# Grows behind whatever writes to memory that is there already.
+# Number of writes to existing memory; incremented after each write.
 cdef unsigned long long writes
 
 
@@ -35,17 +35,17 @@ cdef class Memory:
     cdef Py_ssize_t n_exports
     cdef bint read_only
     cdef bint borrowed
-    cdef bint shared  # others may write here, and will not say so
-    cdef bint watched  # what it holds is kept elsewhere, too, in another form
-    cdef BlockCache home  # where the block goes back to; None: to the system
+    cdef bint shared  # outside code may write here without reporting it
+    cdef bint watched  # data derived from the content is cached elsewhere
+    cdef BlockCache home  # cache that the block returns to; None: the system
     cdef object __weakref__
 
 
-# What a storage has. A class of its own, as its references may lead back here and those of a
-# result's memory, of which there are many, never do.
+# Memory of a Storage. It is a class of its own because its references may form cycles. Plain
+# Memory, which results have in large numbers, has no such references and needs no collector.
 cdef class StoredMemory(Memory):
     cdef object lender  # a memoryview of memory that another object owns
-    cdef object owner  # a weak reference to the Storage that this is the memory of
+    cdef object owner  # a weak reference to the Storage that uses this memory
 
 
 cdef class Storage:
@@ -58,13 +58,13 @@ cdef class Storage:
     cdef bint gone
     cdef object __weakref__
 
-    # The memory; allocated now if it was not. Raises BufferReleasedError.
+    # Return the memory; allocate it if necessary. Raises BufferReleasedError.
     cdef StoredMemory take(self)
 
-    # Whether nothing but code that lets `writes` grow can write here.
+    # Return whether all code that can write here increments `writes`.
     cdef bint is_own(self) noexcept
 
-    # Note that somebody keeps what is made of what it holds.
+    # Note that data derived from the content is cached elsewhere.
     cpdef int watch(self) except -1
 
 
@@ -79,19 +79,19 @@ cdef class Exporter:
     cdef public size_t offset
     cdef public size_t size
 
-    # The bytes as a view: while it lives they are neither freed nor moved.
+    # Return a view of the bytes; they are neither freed nor moved while it exists.
     cpdef object keep(self)
 
-    # The first byte; NULL where it has no memory, or none any more.
+    # Return the address of the first byte; NULL if the memory is not allocated or was released.
     cdef char *place(self) noexcept
 
 
-# Uninitialised memory for a result, which nothing but the end of its life releases.
+# Return uninitialised memory for a result. It is freed only when the object dies.
 cdef Memory new_memory(BlockCache cache, Py_ssize_t nbytes)
 
 
-# Whether `m` bytes from `a` and `n` bytes from `b` have a byte in common; kernelrt.device.byte_ranges
-# says it of bytes that may have no address yet.
+# Return whether `m` bytes at `a` overlap `n` bytes at `b`. For memory without an address yet, see
+# kernelrt.device.byte_ranges.
 cdef inline bint share_bytes(
     const char *a, Py_ssize_t m, const char *b, Py_ssize_t n
 ) noexcept nogil:

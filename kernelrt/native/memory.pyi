@@ -1,4 +1,4 @@
-"""Types of the memory that kernels access."""
+"""Types of `memory`: memory that kernels read and write."""
 
 from typing import Any, NoReturn, Self
 
@@ -7,23 +7,23 @@ from typing_extensions import Buffer
 from kernelrt.dtype import DType
 
 def wrote() -> None:
-    """Note that existing memory is, or was, written by other means than a plan."""
+    """Report a write to existing memory by code other than a plan."""
 
 def count_writes() -> int:
-    """Return the count of :func:`wrote` calls and of runs that write memory outside their plan."""
+    """Return the number of writes that `wrote` reported or plans made outside their own memory."""
 
 def no_copies(what: object) -> NoReturn:
-    """Raise the CopyError of an object that refers to memory or code of this process."""
+    """Raise the CopyError for an object that refers to memory or code of this process."""
 
 class BlockCache:
-    """A cache of aligned memory blocks; the block freed longest ago is evicted first."""
+    """Allocator of aligned memory that caches freed blocks and evicts the oldest first."""
 
     limit: int
-    """Maximum number of bytes of cached free blocks."""
+    """Maximum number of bytes in cached free blocks."""
 
     def __init__(self, limit: int = ...) -> None: ...
     def alloc(self, nbytes: int) -> StoredMemory:
-        """Return `nbytes` bytes of uninitialized memory.
+        """Return `nbytes` bytes of uninitialised memory.
 
         Raises
         ------
@@ -31,7 +31,7 @@ class BlockCache:
             The system has no memory left, even after the cache was emptied.
         """
     def free(self, memory: Memory) -> None:
-        """Free memory that is no longer used; live views keep it until they are deleted."""
+        """Return unused memory to the cache; memory with live views is kept until they die."""
     def trim(self, keep: int = 0) -> int:
         """Return blocks to the system until at most `keep` bytes are cached.
 
@@ -41,17 +41,17 @@ class BlockCache:
             Number of bytes returned to the system.
         """
     def _counts(self) -> tuple[int, int, int, int]:
-        """Return cached bytes, the limit, hits and misses."""
+        """Return the cached bytes, the limit, and the numbers of hits and misses."""
 
 class Memory(Buffer):
-    """Memory that this object owns or borrows, as a buffer of unsigned bytes.
+    """Owned or borrowed memory that exports a buffer of unsigned bytes.
 
     Raises
     ------
     ShapeError
         `nbytes` is negative, or `alignment` is not a power of two of at most 2**20.
     OutOfMemoryError
-        The memory could not be allocated.
+        The memory cannot be allocated.
     """
 
     def __init__(self, nbytes: int, *, alignment: int = 64, zero: bool = False) -> None: ...
@@ -62,7 +62,7 @@ class Memory(Buffer):
     def nbytes(self) -> int: ...
     @property
     def exports(self) -> int:
-        """Number of live views of the memory through the buffer protocol."""
+        """Number of live views of the memory, taken through the buffer protocol."""
     @property
     def released(self) -> bool: ...
     def release(self) -> None:
@@ -71,81 +71,81 @@ class Memory(Buffer):
         Raises
         ------
         BufferError
-            A view of the memory is still alive.
+            A view of the memory still exists.
         """
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __release_buffer__(self, view: memoryview, /) -> None: ...
 
 class StoredMemory(Memory):
-    """The memory of a storage."""
+    """Memory of a Storage."""
 
     @staticmethod
     def borrow(view: memoryview) -> StoredMemory:
-        """Borrow the bytes of a contiguous memoryview, and keep a reference to it.
+        """Borrow the bytes of a contiguous memoryview, and keep the view alive.
 
         Raises
         ------
         DTypeError, ShapeError
-            `view` is not a memoryview, or its memory is not contiguous.
+            `view` is not a memoryview, or not contiguous.
         """
     @property
     def storage(self) -> Storage | None:
-        """The Storage of this memory, while it is alive."""
+        """Storage that uses this memory; None if it is gone."""
 
 class Storage:
-    """The memory of one or more buffers: owned and allocated on first use, or borrowed."""
+    """Bytes shared by one or more buffers: either owned and allocated on first use, or borrowed."""
 
     def __init__(
         self, nbytes: int, device: str, cache: BlockCache, memory: StoredMemory | None = None
     ) -> None: ...
     @property
     def device(self) -> str:
-        """Device of the memory."""
+        """Device that the memory belongs to."""
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """Length in bytes."""
     @property
     def readonly(self) -> bool:
-        """Whether kernels must not write here."""
+        """Whether kernels must not write to the memory."""
     @property
     def own(self) -> bool:
-        """Whether every writer is a plan or reports its writes by :func:`wrote`."""
+        """Whether only plans, and code that reports writes by :func:`wrote`, can write here."""
     @property
     def shared(self) -> bool:
         """Whether :meth:`share` was called."""
     @property
     def lender(self) -> memoryview | None:
-        """View of the object that owns the memory; None for memory of kernelrt."""
+        """View of the bytes of the object that owns them; None for memory of kernelrt."""
     def watch(self) -> int:
-        """Call :func:`wrote` when the memory begins to be shared."""
+        """Report by :func:`wrote` if the memory is ever shared."""
     def share(self) -> None:
-        """Note that other code may write here from now on without reporting it."""
+        """Note that outside code may write here from now on, without reporting it."""
     @property
     def owned(self) -> bool:
-        """Whether kernelrt owns the memory, not a wrapped array."""
+        """Whether kernelrt owns the bytes; False for a wrapped array."""
     @property
     def address(self) -> int:
-        """Address of the first byte. Allocates; raises BufferReleasedError after release."""
+        """Address of the first byte. Allocates the memory; BufferReleasedError after release."""
     @property
     def allocated(self) -> bool:
-        """Whether memory is allocated at present."""
+        """Whether the memory is allocated and not released."""
     @property
     def released(self) -> bool:
-        """Whether the memory was freed permanently."""
+        """Whether the memory was released; it is not allocated again."""
     @property
     def exported(self) -> bool:
-        """Whether a view of the memory exists outside this object."""
+        """Whether a view of the bytes exists outside this object."""
     def discard(self) -> None:
-        """Return the pages to the system if the storage owns them; their contents are lost."""
+        """Return the pages to the system if the storage owns them; the content is lost."""
     def hold(self) -> memoryview:
-        """Return a view of the memory; while it is alive, the memory is not freed or moved."""
+        """Return a view of all bytes; they are neither freed nor moved while it exists."""
     def hand_out(self) -> int:
-        """Return the address for use of unknown duration; prevents release permanently."""
+        """Return the address for use of unknown duration; the memory can never be released."""
     def release(self) -> None:
-        """Free the memory now; raise BufferError while a view of it exists."""
+        """Free the bytes now; raise BufferError while a view of them exists."""
 
 class Exporter(Buffer):
-    """Base class that adds the buffer protocol to a Python class, also before Python 3.12."""
+    """Base class of Python classes with the buffer protocol, also before Python 3.12."""
 
     _storage: Storage
     base: Any
@@ -153,13 +153,16 @@ class Exporter(Buffer):
     id: int
     label: str
     constant: bool
-    """Whether this is a constant array of an operation, which is never written."""
+    """Whether the buffer is a constant array of an operation, which is never written."""
     nbytes: int
     offset: int
     size: int
 
     def keep(self) -> memoryview:
-        """Return a view of the bytes for code that writes only by plans; see `Buffer.hold`."""
+        """Return the bytes as a view, for callers that write only by plans.
+
+        See :meth:`Buffer.hold`.
+        """
 
     @classmethod
     def _lent(
@@ -172,8 +175,11 @@ class Exporter(Buffer):
         cache: BlockCache,
         /,
     ) -> Self:
-        """Return an object over the first bytes of `memory`; `cache` is the cache of its device."""
+        """Return an object over the first bytes of `memory`, which it keeps alive.
+
+        `cache` is the allocator of the device.
+        """
 
     def _export(self) -> Any:
-        """Return the exported object, which views keep alive instead of this; to be overridden."""
+        """Return the object to export; views keep that object alive, not this one. Override it."""
     def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Memory that kernels read and write: who owns it, who uses it, and when it goes.
+"""Memory that kernels read and write: owners, users and lifetimes.
 
-Bookkeeping happens in C with the GIL held, where neither a signal handler nor a finalizer comes
-in between. So nothing here takes a lock, and an interrupt finds all of it done or none.
+Bookkeeping runs in C with the GIL held, and no signal handler or finalizer can interrupt it. So
+this module takes no locks, and interrupting code sees each update either complete or not begun.
 """
 
 cimport cython
@@ -18,23 +18,24 @@ import weakref
 
 from kernelrt import errors
 
-# Another count than that of `thread_modes`, which says that writing begins, for lazy tensors. Those that
-# write to memory which outlives them let it grow, behind the write:
-# - PlanCore.run, unless the plan writes to its own memory alone (`keep_to_own_memory`);
-# - hand_over, draw and copy_over of `array_handle`: copies without a plan, and the count of a stream;
+# Number of writes to memory that outlives the writer. It tells whether data derived from memory,
+# such as a hoisted preparation, is stale. (The count in `thread_modes` is another one: it grows
+# before a write, for lazy tensors.) These increment it after they write:
+# - PlanCore.run, unless the plan writes only its own memory (`keep_to_own_memory`);
+# - hand_over, draw and copy_over of `array_handle`: copies without a plan, random counters;
 # - Buffer.copyin, and copyout into a Buffer;
-# - Storage.share, for all that gives memory out: what writes there comes without a word.
-# Not counted, as nothing is prepared from there: arguments copied to their homes (`replay`, and
-# `grads` for gradients), results (`eager_plan`), and memory that was not handed to anybody yet.
+# - Storage.share, for everything that exposes memory: outside writes are not reported.
+# These do not, because nothing is prepared from such memory: copies of arguments to their homes
+# (`replay`, and `grads` for gradients), results (`eager_plan`), memory that nobody has seen yet.
 writes = 1
 
 cdef size_t MAX_ALIGNMENT = 1 << 20
-# What is smaller needs no cache line; malloc is the quicker way to it.
+# Smaller blocks need no cache-line alignment, and malloc is faster for them.
 cdef Py_ssize_t CACHED_FROM = 1024
 
 
 cdef Py_ssize_t byte_count(str argument, value) except -1:
-    """`value` as a number of bytes."""
+    """Return `value` as a number of bytes, or raise an error that names `argument`."""
     cdef Py_ssize_t count
     try:
         count = value
@@ -44,32 +45,32 @@ cdef Py_ssize_t byte_count(str argument, value) except -1:
         count = -1
     if count < 0:
         raise errors.ShapeError(
-            f"{argument}: expected a number of bytes of at least 0, not {value}"
+            f"{argument}: expected a non-negative number of bytes, not {value}"
         )
     return count
 
 
 def wrote():
-    """Tell that memory which is there already is, or was, written by other means than a plan."""
+    """Report a write to existing memory by code other than a plan."""
     global writes
     writes += 1
 
 
 def count_writes():
-    """How often that was told, and plans wrote to memory that is not theirs alone."""
+    """Return the number of writes that `wrote` reported or plans made outside their own memory."""
     return writes
 
 
 def no_copies(what):
-    """Raise the error of what cannot be copied because it stands for memory or code."""
+    """Raise the CopyError for an object that refers to memory or code of this process."""
     raise errors.CopyError(
-        f"{type(what).__name__} stands for memory of this process and cannot be copied or "
-        "pickled; copy the data, as numpy() or copyout() give them"
+        f"cannot copy or pickle a {type(what).__name__}: it refers to memory of this process; "
+        "copy the data that numpy() or copyout() returns"
     )
 
 
 cdef void give_back(Memory memory) noexcept:
-    """Let the bytes go, now or never; also from the end of the object's life."""
+    """Free the bytes, if `memory` owns them; a second call does nothing."""
     cdef char *data = memory.data
     memory.data = NULL
     if data == NULL or memory.borrowed:
@@ -81,19 +82,19 @@ cdef void give_back(Memory memory) noexcept:
 
 
 cdef class BlockCache:
-    """Aligned memory; freed blocks are kept, the one freed longest ago is given back first."""
+    """Allocator of aligned memory that caches freed blocks and evicts the oldest first."""
 
     def __cinit__(self, limit=256 << 20, **kwargs):
         self.blocks = krt_blocks_create(<size_t> byte_count("limit", limit))
         if self.blocks == NULL:
-            raise errors.OutOfMemoryError("no memory for an allocator")
+            raise errors.OutOfMemoryError("out of memory: cannot create an allocator")
 
     def __dealloc__(self):
         krt_blocks_destroy(self.blocks)
 
     @property
     def limit(self):
-        """Most bytes of free blocks that are kept."""
+        """Maximum number of bytes in cached free blocks."""
         return krt_blocks_stats(self.blocks).limit
 
     @limit.setter
@@ -101,12 +102,12 @@ cdef class BlockCache:
         krt_blocks_set_limit(self.blocks, <size_t> byte_count("limit", nbytes))
 
     def alloc(self, nbytes):
-        """Memory of `nbytes` bytes with arbitrary content.
+        """Return `nbytes` bytes of uninitialised memory.
 
         Raises
         ------
         OutOfMemoryError
-            The system has none left, even after the cache was emptied.
+            The system has no memory left, even after the cache was emptied.
         """
         cdef Py_ssize_t size = byte_count("nbytes", nbytes)
         cdef StoredMemory memory = StoredMemory.__new__(StoredMemory)
@@ -118,17 +119,17 @@ cdef class BlockCache:
         return memory
 
     def free(self, Memory memory not None):
-        """Give back memory that nothing uses any more; with views alive it lives until they die."""
+        """Return unused memory to the cache; memory with live views is kept until they die."""
         if not memory.n_exports:
             give_back(memory)
 
     def trim(self, keep=0):
-        """Give blocks back to the system until at most `keep` bytes are cached.
+        """Return blocks to the system until at most `keep` bytes are cached.
 
         Returns
         -------
         int
-            Bytes given back.
+            Number of bytes returned to the system.
         """
         return krt_blocks_trim(self.blocks, <size_t> byte_count("keep", keep))
 
@@ -140,14 +141,14 @@ cdef class BlockCache:
         no_copies(self)
 
 
-@cython.no_gc  # its references never lead back here
+@cython.no_gc  # its references form no cycles
 cdef class Memory:
-    """Memory that this object owns, or has borrowed, as a buffer of unsigned bytes."""
+    """Owned or borrowed memory that exports a buffer of unsigned bytes."""
 
     def __init__(self, nbytes, *, alignment=64, bint zero=False):
         cdef size_t multiple
         if self.data != NULL or self.size or self.borrowed or self.home is not None:
-            raise errors.BufferReleasedError("memory is initialised once")
+            raise errors.BufferReleasedError("already initialised; make a new Memory")
         cdef Py_ssize_t size = byte_count("nbytes", nbytes)
         try:
             multiple = alignment
@@ -155,7 +156,7 @@ cdef class Memory:
             multiple = 0
         if multiple == 0 or multiple & (multiple - 1) or multiple > MAX_ALIGNMENT:
             raise errors.ShapeError(
-                f"alignment must be a power of two of at most {MAX_ALIGNMENT}, not {alignment}"
+                f"alignment: expected a power of two up to {MAX_ALIGNMENT}, not {alignment}"
             )
         self.data = <char *> krt_memory_alloc(<size_t> size, multiple, zero)
         if self.data == NULL:
@@ -197,7 +198,7 @@ cdef class Memory:
 
     def release(self):
         if self.n_exports:
-            raise BufferError(f"{self.n_exports} view(s) of the memory are alive")
+            raise BufferError(f"the memory has {self.n_exports} live view(s); drop them first")
         give_back(self)
 
     def __reduce__(self):
@@ -209,19 +210,19 @@ cdef class Memory:
         return f"<Memory of {self.size} bytes at {<size_t> self.data:#x}>"
 
 
-@cython.no_gc_clear  # whose memory it is must be known to the end
+@cython.no_gc_clear  # the lender must stay alive until the memory is gone
 cdef class StoredMemory(Memory):
-    """The memory of a storage."""
+    """Memory of a Storage."""
 
     @staticmethod
     def borrow(view):
-        """The bytes of a contiguous memoryview, which is kept; they stay those of its owner."""
+        """Borrow the bytes of a contiguous memoryview, and keep the view alive."""
         cdef StoredMemory memory
         if not PyMemoryView_Check(view):
             raise errors.DTypeError(f"view: expected a memoryview, not {type(view).__name__}")
         cdef Py_buffer *source = PyMemoryView_GET_BUFFER(view)
         if not view.c_contiguous or source.buf == NULL:
-            raise errors.ShapeError("view: expected contiguous memory")
+            raise errors.ShapeError("view: expected a contiguous memoryview")
         memory = StoredMemory.__new__(StoredMemory)
         memory.lender = view
         memory.data = <char *> source.buf
@@ -232,12 +233,12 @@ cdef class StoredMemory(Memory):
 
     @property
     def storage(self):
-        """The Storage that this is the memory of, while it lives."""
+        """Storage that uses this memory; None if it is gone."""
         return None if self.owner is None else self.owner()
 
 
 cdef Memory lender_of(StoredMemory memory):
-    """The Memory of ours that `memory` is borrowed from; None if it is not."""
+    """Return the Memory object of kernelrt that lends `memory`; None if there is none."""
     lender = None if memory.lender is None else memory.lender.obj
     return <Memory> lender if type(lender) is Memory else None
 
@@ -257,21 +258,21 @@ cdef Memory new_memory(BlockCache cache, Py_ssize_t nbytes):
 
 
 cdef class Storage:
-    """The bytes behind one or more buffers: owned and allocated when first needed, or borrowed.
+    """Bytes shared by one or more buffers: either owned and allocated on first use, or borrowed.
 
     Attributes
     ----------
     device : str
-        Whose memory it is.
+        Device that the memory belongs to.
     nbytes : int
-        Length.
+        Length in bytes.
     readonly : bool
-        Whether kernels must not write here.
+        Whether kernels must not write to the memory.
     """
 
     def __init__(self, nbytes, device, BlockCache cache not None, StoredMemory memory=None):
         if self.cache is not None:
-            raise errors.BufferReleasedError("a storage is initialised once")
+            raise errors.BufferReleasedError("already initialised; make a new Storage")
         self.nbytes = nbytes
         self.device = device
         self.cache = cache
@@ -282,7 +283,7 @@ cdef class Storage:
         self.readonly = memory is not None and memory.read_only
 
     cdef StoredMemory take(self):
-        """The memory; allocated now if it was not."""
+        """Return the memory; allocate it if necessary."""
         cdef StoredMemory memory
         while self.memory is None and not self.gone:
             memory = self.cache.alloc(self.nbytes)
@@ -295,31 +296,31 @@ cdef class Storage:
 
     @property
     def address(self):
-        """Address of the first byte. Allocates; raises BufferReleasedError after release."""
+        """Address of the first byte. Allocates the memory; BufferReleasedError after release."""
         return <size_t> self.take().data
 
     @property
     def allocated(self):
-        """Whether there is memory already, and still."""
+        """Whether the memory is allocated and not released."""
         return self.memory is not None
 
     @property
     def released(self):
-        """Whether the memory was freed for good."""
+        """Whether the memory was released; it is not allocated again."""
         return self.gone
 
     @property
     def exported(self):
-        """Whether a view of the bytes is held outside this object."""
+        """Whether a view of the bytes exists outside this object."""
         return self.memory is not None and self.memory.n_exports > 0
 
     def discard(self):
-        """Return the pages to the system if the storage owns them; their contents are lost."""
+        """Return the pages to the system if the storage owns them; the content is lost."""
         if self.owned and self.memory is not None and self.memory.data != NULL:
             krt_memory_discard(self.memory.data, <size_t> self.memory.size)
 
     def hold(self):
-        """All bytes as a view; while it lives they are neither freed nor moved."""
+        """Return a view of all bytes; they are neither freed nor moved while it exists."""
         return memoryview(self.take())
 
     cdef bint is_own(self) noexcept:
@@ -331,11 +332,11 @@ cdef class Storage:
 
     @property
     def own(self):
-        """Whether nothing outside can write here."""
+        """Whether no outside code can write here."""
         return self.is_own()
 
     cpdef int watch(self) except -1:
-        """Have it told by :func:`wrote` where the memory begins to be shared."""
+        """Report by :func:`wrote` if the memory is ever shared."""
         cdef StoredMemory memory = self.take()
         cdef Memory lender = lender_of(memory)
         memory.watched = True
@@ -354,11 +355,11 @@ cdef class Storage:
 
     @property
     def lender(self):
-        """A view of the bytes of the object that owns them; None for memory of kernelrt."""
+        """View of the bytes of the object that owns them; None for memory of kernelrt."""
         return None if self.memory is None else self.memory.lender
 
     def share(self):
-        """Note that others may write here from now on, without a word."""
+        """Note that outside code may write here from now on, without reporting it."""
         cdef StoredMemory memory = self.take()
         cdef Memory lender = lender_of(memory)
         memory.shared = True
@@ -368,14 +369,14 @@ cdef class Storage:
             wrote()
 
     def hand_out(self):
-        """Give the address to someone who will not say when done with it; bars release for good."""
+        """Return the address for use of unknown duration; the memory can never be released."""
         cdef Memory memory = self.take()
         self.share()
         memory.n_exports += 1
         return <size_t> memory.data
 
     def release(self):
-        """Free the bytes now; BufferError while a view of them is held."""
+        """Free the bytes now; raise BufferError while a view of them exists."""
         cdef StoredMemory memory = self.memory
         if memory is not None and memory.n_exports:
             raise BufferError(
@@ -393,14 +394,17 @@ cdef class Storage:
 
 
 cdef class Exporter:
-    """The buffer protocol for a class in Python; what `_export` returns is what is exported.
+    """Buffer protocol for a Python class, which exports the object that `_export` returns.
 
-    Its fields are those of Buffer, which C code reads.
+    C code reads the fields of Buffer, so they are defined here.
     """
 
     @classmethod
     def _lent(cls, Memory memory not None, size_t size, size_t nbytes, dtype, number, cache):
-        """One over the first bytes of `memory`, which is kept; `cache` is that of its device."""
+        """Return an object over the first bytes of `memory`, which it keeps alive.
+
+        `cache` is the allocator of the device.
+        """
         cdef Exporter made = cls.__new__(cls)
         cdef StoredMemory lent = StoredMemory.__new__(StoredMemory)
         if nbytes > <size_t> memory.size:
@@ -427,5 +431,5 @@ cdef class Exporter:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         source = self._export()
-        Py_DECREF(None)  # the placeholder again
+        Py_DECREF(None)  # Cython's placeholder, as in Memory
         PyObject_GetBuffer(source, view, flags)
