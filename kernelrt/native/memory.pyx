@@ -45,7 +45,7 @@ cdef Py_ssize_t byte_count(str argument, value) except -1:
         count = -1
     if count < 0:
         raise errors.ShapeError(
-            f"{argument}: expected a non-negative number of bytes, not {value}"
+            f"{argument}: expected a number of bytes of at least 0, not {value}"
         )
     return count
 
@@ -64,8 +64,8 @@ def count_writes():
 def no_copies(what):
     """Raise the CopyError for an object that refers to memory or code of this process."""
     raise errors.CopyError(
-        f"cannot copy or pickle a {type(what).__name__}: it refers to memory of this process; "
-        "copy the data that numpy() or copyout() returns"
+        f"a {type(what).__name__} refers to memory of this process and cannot be copied or "
+        "pickled; copy the data that numpy() or copyout() returns"
     )
 
 
@@ -156,7 +156,7 @@ cdef class Memory:
             multiple = 0
         if multiple == 0 or multiple & (multiple - 1) or multiple > MAX_ALIGNMENT:
             raise errors.ShapeError(
-                f"alignment: expected a power of two up to {MAX_ALIGNMENT}, not {alignment}"
+                f"alignment must be a power of two of at most {MAX_ALIGNMENT}, not {alignment}"
             )
         self.data = <char *> krt_memory_alloc(<size_t> size, multiple, zero)
         if self.data == NULL:
