@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The class that UOp extends, with the fields that walks over graphs read."""
+"""Base class of UOp, with the fields that traversals of graphs use."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
@@ -19,28 +19,28 @@ cdef class Node:
     cdef public object cached_label
     cdef public object cached_simple
     cdef public object origin
-    cdef readonly int depth  # operations one upon the other, down to what lies in memory
+    cdef readonly int depth  # longest path of operations down to values in memory
     cdef size_t content  # hash of op, dtype, src and arg
-    cdef readonly uint64_t made  # how many were made before
-    cdef readonly uint64_t asked  # how often any was asked for, when this was
-    cdef void *next  # in its bucket of the table of nodes
-    cdef uint64_t visit  # the walk that came here last
-    cdef Py_ssize_t place  # what that walk noted
-    cdef uint64_t seen  # the walk of write_barrier that came here last, and two bits that it noted
-    cdef uint64_t clear_of  # the serial of a Written that it does not read
+    cdef readonly uint64_t made  # number of nodes made before this one
+    cdef readonly uint64_t asked  # number of requests for any node, at the last one for this node
+    cdef void *next  # next node in the same bucket of the table
+    cdef uint64_t visit  # last traversal by graph_key that visited this node
+    cdef Py_ssize_t place  # position that the traversal gave this node
+    cdef uint64_t seen  # last traversal by write_barrier, and in the lowest two bits its result
+    cdef uint64_t clear_of  # serial of a Written that this node does not read
     cdef object __weakref__
 
 
-# The one node with this content.
+# Return the only node with this content.
 cdef Node intern(object op, object dtype, tuple src, object arg)
 
-# Whether these are sizes, numbers of Python's, that a tensor can have.
+# Return whether a shape consists of Python ints, and a tensor can have it.
 cdef bint is_plain(tuple shape) except -1
 
-# `x` reshaped, or expanded, to a shape of numbers; None where somebody has to look at the sizes.
+# Reshape or expand `x` to a static shape; None if Python code has to handle the sizes.
 cdef Node moved(object op, Node x, tuple shape)
 
-# Give `new` the origin of `old` unless it has a later one.
+# Copy the origin of `old` to `new`, unless `new` has a later one.
 cdef int hand_on(Node old, Node new) except -1
 
 

@@ -1,4 +1,4 @@
-"""Types of the base class of UOp, and of graph traversals."""
+"""Types of the base class of UOp, and of traversals of graphs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from kernelrt.ir.uop import UOp
 from kernelrt.native.source_lines import Raw
 
 class Node:
-    """An interned node: calling the subclass returns the unique object with that content.
+    """Interned node: calling the subclass returns the only object with that content.
 
-    Nodes form no cycles: objects reachable from `arg` must not refer back to the node.
+    Nodes form no cycles: the objects that their `arg` reaches must not refer back to them.
     """
 
     def __init__(
@@ -27,32 +27,32 @@ class Node:
     def arg(self) -> Any: ...
     @property
     def depth(self) -> int:
-        """Length of the longest path of operations from the node down to memory."""
+        """Number of operations on the longest path from this node down to values in memory."""
 
     @property
     def made(self) -> int:
-        """Number of nodes created before this one: older nodes have smaller numbers."""
+        """Number of nodes made before this one; older nodes have smaller numbers."""
     @property
     def asked(self) -> int:
-        """Count of all node requests (also of existing nodes) at the last request of this node."""
+        """Number of requests for any node, counted at the last request for this one."""
 
     @property
     def shape(self) -> tuple[int | UOp, ...]:
-        """Shape of a tensor-level node; scalars of a kernel have shape ()."""
+        """Shape of a tensor-level node; scalars in a kernel have shape ()."""
     @property
     def bounds(self) -> tuple[int, int]:
-        """Least and greatest value of an integer or bool node (those of its dtype if unknown)."""
+        """Minimum and maximum of an integer or bool node; the limits of the dtype if unknown."""
     @property
     def vmin(self) -> int:
-        """Least value of an integer or bool node."""
+        """Minimum value of an integer or bool node."""
     @property
     def vmax(self) -> int:
-        """Greatest value of an integer or bool node."""
+        """Maximum value of an integer or bool node."""
     @property
     def exact(self) -> bool:
-        """Whether the value equals that of the same expression in unbounded integers.
+        """Whether this value equals the same expression over unbounded integers.
 
-        False if a sum or product in it may wrap around.
+        False if a sum or product in the expression may wrap.
         """
 
     def replace(
@@ -69,19 +69,19 @@ class Node:
     cached_ports: list[int | None] | None
     cached_steady: int
     origin: Raw | None
-    """The user's source line that this node comes from; see :mod:`kernelrt.ir.origin`."""
+    """Source line that made this node; see :mod:`kernelrt.ir.origin`."""
 
 def is_static(shape: Iterable[int | UOp]) -> bool:
     """Return whether every dimension is a number."""
 
 def reshaped(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
-    """Return the result of ``build.reshape`` for static sizes; None if they need more checks."""
+    """Return ``build.reshape(x, shape)`` for a static shape; None if Python code must handle it."""
 
 def expanded(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
-    """Return the result of ``build.expand`` for static sizes; None if they need more checks."""
+    """Return ``build.expand(x, shape)`` for a static shape; None if Python code must handle it."""
 
 def reduced(x: UOp, op: Op, axes: set[int]) -> UOp | None:
-    """Return the result of ``build.reduce`` for static sizes; None if they need more checks."""
+    """Return ``build.reduce(x, op, axes)`` if the shape is static; else None."""
 
 def count_asked() -> int:
     """Return the number of requests for nodes; nodes requested later have a greater `asked`."""
@@ -93,22 +93,21 @@ def toposort(
 ) -> list[UOp]:
     """Return the nodes reachable from `roots`, each once, operands first.
 
-    The only operand of a node with a tag of the class `kept` is the `storage` of the tag.
-
-    Graphs may have any depth. A node for which `stop` is true is visited, but not its operands.
-    The whole traversal is done before the function returns.
+    Nodes below a node for which `stop` is true are not visited; the node itself is. The only
+    operand of a node with a tag of the class `kept` is the `storage` of the tag. Graphs may have
+    any depth.
     """
 
 def history_order(
     roots: Iterable[UOp], stop: Callable[[UOp], object], custom: type
 ) -> list[UOp]:
-    """Sort as :func:`toposort`; `inputs` and `parts` of tags of class `custom` are operands too."""
+    """Like :func:`toposort`, but a tag of the class `custom` adds its `inputs` and `parts`."""
 
 def substitute(roots: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
-    """Return `roots` with nodes replaced as in `mapping`, wherever they occur."""
+    """Return `roots` with the keys of `mapping` replaced by their values, wherever they occur."""
 
 def inherit(new: UOp, old: UOp) -> UOp:
-    """Return `new`, which replaces `old`, with the origin of `old` unless it has a later one."""
+    """Copy the origin of `old` to `new`, unless `new` has a later one; return `new`."""
 
 def _make_nodes_of(kind: type[UOp]) -> None: ...
 def _infer_with(

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Nodes of graphs: made once for each content, and walked without a Python call per node."""
+"""Graph nodes: interned by content, and traversed without a Python call per node."""
 
 cimport cython
 from cpython.long cimport PyLong_Check, PyLong_CheckExact
@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 
 cdef extern from *:
     """
-    /* Makes of `type` what node_call says instead of type.__call__, __new__ and __init__. */
+    /* Let calls of `type` run node_call instead of type.__call__, __new__ and __init__. */
     static newfunc make_bare;
     static PyObject *forbid_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     {
@@ -27,8 +27,9 @@ cdef extern from *:
         make_bare = ((PyTypeObject *)base)->tp_new;
         kind->tp_new = forbid_new;
         kind->tp_vectorcall = (vectorcallfunc)call;
-        /* Python counts every class written in it among those of containers. Nodes are none, and so
-           the collector forgets tuples and dicts of nodes too. No instance was made yet. */
+        /* Python makes every Python class a container type that the collector tracks. Nodes are not
+           tracked, so the collector also untracks tuples and dicts of nodes. This must happen
+           before the first instance is made. */
         kind->tp_flags &= ~Py_TPFLAGS_HAVE_GC;
         kind->tp_traverse = NULL;
         kind->tp_clear = NULL;
@@ -47,16 +48,16 @@ cdef extern from *:
 cdef tuple NO_ARGS = ()
 cdef object node_type = None
 
-# What is no operation upon what it marks; see _name_detach and _name_kept.
+# The op of tags, and the tag class that ends a node's depth; see _name_detach and _name_kept.
 cdef object DETACH = None
 cdef object KEPT = None
 
-# The table of all nodes: buckets of chained, borrowed references. The GIL protects it.
+# Hash table of all nodes: buckets of chained, borrowed references. The GIL protects it.
 cdef PyObject **buckets = NULL
 cdef size_t n_buckets = 0
 cdef size_t n_nodes = 0
-cdef uint64_t n_made = 0  # nodes that were ever put there
-cdef uint64_t n_asked = 0  # how often one was asked for, there or not
+cdef uint64_t n_made = 0  # nodes ever added to the table
+cdef uint64_t n_asked = 0  # requests for nodes, in the table or not
 
 
 cdef int grow() except -1:
@@ -66,7 +67,7 @@ cdef int grow() except -1:
     cdef PyObject *following
     cdef PyObject **bigger = <PyObject **> PyMem_Calloc(wanted, sizeof(PyObject *))
     if bigger == NULL:
-        raise MemoryError("no memory for the table of nodes")
+        raise MemoryError("out of memory: cannot extend the table of nodes")
     for i in range(n_buckets):
         node = buckets[i]
         while node != NULL:
@@ -80,7 +81,7 @@ cdef int grow() except -1:
 
 
 cdef uint64_t float_bits(object value) noexcept:
-    """The bits of a float, the same for all NaNs."""
+    """Return the bits of a float; all NaNs have the same."""
     cdef double number = PyFloat_AS_DOUBLE(value)
     cdef uint64_t bits
     if number != number:
@@ -98,7 +99,7 @@ cdef size_t arg_hash(object arg) except? 0:
 
 
 cdef bint same_arg(object a, object b) except -1:
-    """Whether two args say the same: floats to the last bit, of which NaN has only one kind."""
+    """Return whether two args are equal. Floats are compared bitwise, and all NaNs are equal."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -123,7 +124,7 @@ cdef object SAME = object()
 
 @cython.no_gc
 cdef class Node:
-    """What UOp extends. Nodes form no cycles, so the collector need not look at them."""
+    """Base class of UOp. Nodes form no cycles, so the collector does not track them."""
 
     def __dealloc__(self):
         global n_nodes
@@ -139,7 +140,7 @@ cdef class Node:
             link = &(<Node> <PyObject *> link[0]).next
 
     def replace(self, *, op=None, dtype=None, src=None, arg=SAME):
-        """This node with some of op, dtype, src and arg exchanged."""
+        """Return this node with some of op, dtype, src and arg replaced."""
         cdef Node new
         if src is not None and type_of(src) is not tuple:
             raise TypeError(f"src: expected a tuple of nodes, not {src!r}")
@@ -151,7 +152,7 @@ cdef class Node:
 
     @property
     def shape(self):
-        """Shape of a tensor-level node; scalars of a kernel have shape ()."""
+        """Shape of a tensor-level node; scalars in a kernel have shape ()."""
         cdef Node first
         if self.cached_shape is None:
             if self.op in ALIKE:
@@ -163,38 +164,38 @@ cdef class Node:
 
     @property
     def bounds(self):
-        """Least and greatest value of an integer or bool node (its type's when unknown)."""
+        """Minimum and maximum of an integer or bool node; the limits of the dtype if unknown."""
         return (<tuple> interval(self))[:2]
 
     @property
     def vmin(self):
-        """Least value of an integer or bool node."""
+        """Minimum value of an integer or bool node."""
         return (<tuple> interval(self))[0]
 
     @property
     def vmax(self):
-        """Greatest value of an integer or bool node."""
+        """Maximum value of an integer or bool node."""
         return (<tuple> interval(self))[1]
 
     @property
     def exact(self):
-        """Whether this value is that of the same expression over the whole numbers.
+        """Whether this value equals the same expression over unbounded integers.
 
-        False where a sum or product that it is made of may wrap.
+        False if a sum or product in the expression may wrap.
         """
         return (<tuple> interval(self))[2]
 
 
-# Fill in cached_shape and cached_bounds; see _infer_with.
+# Functions that fill in cached_shape and cached_bounds; see _infer_with.
 cdef object infer_shape = None
 cdef object infer_bounds = None
 cdef frozenset ALIKE = frozenset()
 
 
 def _infer_with(shape, bounds, frozenset alike):
-    """Tell how the shape and the bounds of a node, and of those below it, are found.
+    """Set the functions that infer the shape and the bounds of a node and its operands.
 
-    Nodes of the ops `alike` have the shape of their first operand.
+    Nodes of the ops in `alike` have the shape of their first operand.
     """
     global infer_shape, infer_bounds, ALIKE
     infer_shape, infer_bounds, ALIKE = shape, bounds, alike
@@ -207,7 +208,7 @@ cdef tuple interval(Node node):
 
 
 cdef int hand_on(Node old, Node new) except -1:
-    """Give `new` the origin of `old` unless it has a later one."""
+    """Copy the origin of `old` to `new`, unless `new` has a later one."""
     if old.origin is not None and new.origin is not old.origin and (
             new.origin is None or (<tuple> new.origin)[5] < (<tuple> old.origin)[5]):
         new.origin = old.origin
@@ -220,11 +221,14 @@ def inherit(Node new not None, Node old not None):
 
 
 cdef Node find(size_t content, object op, object dtype, tuple src, object arg, list different):
-    """The node with this content, or None; nodes with its hash are added to `different`."""
+    """Return the node with this content, or None.
+
+    Nodes with the same hash and another arg are added to `different`.
+    """
     cdef PyObject *item = buckets[content & (n_buckets - 1)]
     cdef Node node
     while item != NULL:
-        # A count of zero: its end was put off, but it is no longer there.
+        # A reference count of zero: the node is dead, and only its deallocation is deferred.
         if ((<Node> item).content == content and Py_REFCNT(<object> item) > 0
                 and (<Node> item).op is op and (<Node> item).dtype is dtype
                 and same_nodes((<Node> item).src, src)
@@ -232,7 +236,7 @@ cdef Node find(size_t content, object op, object dtype, tuple src, object arg, l
             node = <Node> item
             if same_arg(node.arg, arg):
                 return node
-            # Comparing may have run anything that changes the table: look at all of it again.
+            # Comparing args may run any code, which may change the table: search again.
             if different is None:
                 different = []
             different.append(node)
@@ -269,8 +273,8 @@ cdef Node intern(object op, object dtype, tuple src, object arg):
         return found
     node = new_node(content, op, dtype, src, arg)
     if n_made != made_before:
-        # A comparison or a finalizer made nodes: perhaps this one. The list outlives the search,
-        # so that nothing runs from its last look at the table until the node is there.
+        # A comparison or a finalizer made nodes, perhaps this one: search again. `different`
+        # outlives the search, so that no code runs between its end and the insertion.
         different = []
         found = find(content, op, dtype, src, arg, different)
         if found is not None:
@@ -286,7 +290,7 @@ cdef Node intern(object op, object dtype, tuple src, object arg):
 
 
 cdef Node new_node(size_t content, object op, object dtype, tuple src, object arg):
-    """A node that is not in the table yet."""
+    """Return a new node, which the caller adds to the table."""
     cdef Py_ssize_t i
     cdef Node node
     for operand in src:
@@ -308,7 +312,7 @@ cdef object node_call(PyObject *type, PyObject **args, size_t nargsf, PyObject *
     cdef object src = NO_ARGS
     cdef object arg = None
     if n < 2 or total > 4:
-        raise TypeError("expected UOp(op, dtype, src=(), arg=None)")
+        raise TypeError("expected UOp(op, dtype, src=(), arg=None), op and dtype by position")
     if n > 2:
         src = <object> args[2]
     if n > 3:
@@ -327,27 +331,27 @@ cdef object node_call(PyObject *type, PyObject **args, size_t nargsf, PyObject *
 
 
 def _make_nodes_of(kind):
-    """Let calls of `kind`, the subclass of Node, give interned nodes."""
+    """Make calls of `kind`, the subclass of Node, return interned nodes."""
     global node_type
     if node_type is not None:
-        raise TypeError("there is one class of nodes")
+        raise TypeError(f"the class of nodes is already set to {node_type.__name__}")
     node_type = kind
     take_over(kind, Node, <void *> node_call)
 
 
 def _name_detach(op):
-    """Tell which op stands for marks."""
+    """Set the op of tags."""
     global DETACH
     DETACH = op
 
 
 def _name_kept(kind):
-    """Tell the class of the marks on values that lie in memory."""
+    """Set the class of tags of values that are stored in memory."""
     global KEPT
     KEPT = kind
 
 
-# ---- Shapes of numbers ----------------------------------------------------------------------
+# ---- Static shapes --------------------------------------------------------------------------
 
 cdef object RESHAPE = None
 cdef object EXPAND = None
@@ -357,7 +361,7 @@ cdef Py_ssize_t MOST_AXES = 0
 
 
 def _name_moves(reshape, expand, reduce_axis, int64_t most_elements, Py_ssize_t most_axes):
-    """Tell three ops, and how many elements and axes a tensor has at most."""
+    """Set three ops, and the maximum numbers of elements and axes of a tensor."""
     global RESHAPE, EXPAND, REDUCE_AXIS, MOST_ELEMENTS, MOST_AXES
     RESHAPE, EXPAND, REDUCE_AXIS = reshape, expand, reduce_axis
     MOST_ELEMENTS, MOST_AXES = most_elements, most_axes
@@ -435,11 +439,11 @@ def reduced(Node x not None, op, set axes not None):
     return moved(RESHAPE, node, tuple(kept))
 
 
-# ---- Walks ----------------------------------------------------------------------------------
+# ---- Traversals -----------------------------------------------------------------------------
 
 
 cdef class Stack:
-    """A stack of borrowed nodes, and room for those that were visited."""
+    """Stack of borrowed nodes for a depth-first traversal."""
 
     def __dealloc__(self):
         PyMem_Free(self.steps)
@@ -450,7 +454,7 @@ cdef class Stack:
             bigger = <Step *> PyMem_Realloc(
                 self.steps, <size_t> (2 * self.room + 64) * sizeof(Step))
             if bigger == NULL:
-                raise MemoryError("no memory to walk a graph")
+                raise MemoryError("out of memory: cannot traverse a graph")
             self.steps = bigger
             self.room = 2 * self.room + 64
         self.steps[self.n_steps].node = node

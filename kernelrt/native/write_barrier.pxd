@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What is asked about memory that is about to be written, for other extensions."""
+"""Declarations of the write barrier for other extension modules."""
 
 from libc.stdint cimport uint64_t
 
@@ -25,15 +25,15 @@ cdef class Spans:
 
 cdef class Written:
     cdef Spans bytes
-    cdef Spans storages  # those that the bytes belong to
-    cdef uint64_t serial  # no other object has it
+    cdef Spans storages  # whole storages that the bytes belong to
+    cdef uint64_t serial  # unique
 
     cdef int add(self, object buffer) except -1
     cdef bint meets(self, object buffer) noexcept
 
 
-# The memory of pending assignments; `known` has it as its only element, or None.
+# Return the memory of pending assignments. The only element of `known` caches it, or is None.
 cdef Written pending_memory(dict pending, list known)
 
-# Whether the value or the history of a node reads what is written.
+# Return whether the value or the history of a node reads the written memory.
 cdef bint reads_now(Node root, Written written) except -1

@@ -1,4 +1,4 @@
-"""Types of the write barrier: memory that is about to be written, and the search for readers."""
+"""Types of the write barrier: memory about to be written, and the search for its readers."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,60 +10,59 @@ from kernelrt.native.memory import Memory
 from kernelrt.tensor.base import TensorBase
 
 class Written:
-    """The memory of `buffers`, plus `more`, that is written."""
+    """Memory that is written: the memory of `buffers`, and `more`."""
 
     def __init__(
         self, buffers: Iterable[Buffer | Memory | None] = (), more: Written | None = None
     ) -> None: ...
     def overlaps(self, buffer: object) -> bool:
-        """Return whether any byte of `buffer` is written; False unless it has memory."""
+        """Return whether `buffer` is a Buffer with memory, and any of its bytes is written."""
 
 def memory_of(tensors: Iterable[TensorBase], more: Written | None = None) -> Written:
-    """Return the memory of `tensors`, plus `more`."""
+    """Return the memory of `tensors`, together with `more`."""
 
 def reads(root: UOp, written: Written) -> bool:
-    """Return whether the value or the autograd history of `root` reads `written`.
+    """Return whether the value or the history of `root` reads `written`.
 
-    Nodes that do not are cached while `written` is alive, so queries for all operands of a graph
-    take time linear in its size.
+    Nodes that do not read it are marked, so calls for all nodes of a graph take linear time.
     """
 
 def readers_of(roster: Roster, written: Written) -> list[TensorBase]:
-    """Return the lazy tensors that are computed from `written`.
+    """Return the lazy tensors with static shapes that are computed from `written`.
 
-    Nodes that read no storage that was ever written are cached, so that a graph that grows from
-    call to call, such as a sum of losses, is not traversed again each time.
+    Nodes that read no storage that was ever written are marked. So a graph that grows from call to
+    call, such as a sum of losses, is not traversed again each time.
     """
 
 def history_version() -> int:
-    """Return the `cached_steady` value of nodes that read no storage that was ever written."""
+    """Return the `cached_steady` of nodes that read no storage that was ever written."""
 
 def forget_history() -> None:
-    """Reset the record of written storages."""
+    """Reset the history: no storage was written yet."""
 
 def latest_lazy(
     roster: Roster, most: int, chosen: Collection[int]
 ) -> list[tuple[TensorBase, UOp, bool]]:
-    """Return the lazy tensors among the `most` newest, with their nodes.
+    """Return (tensor, node, constant) for lazy tensors that are not views, newest first.
 
-    The third item is whether no gradient flows into the tensor. Tensors whose id is in `chosen`,
-    and views of data, are left out.
+    Only the `most` newest members of the roster are searched. `constant` is whether no gradient
+    of the tensor reaches a leaf. Tensors whose identity is in `chosen` are left out.
     """
 
 def kept_members(roster: Roster) -> list[TensorBase]:
-    """Return the tensors with data."""
+    """Return the members that have data."""
 
 def over_kept(roster: Roster) -> list[tuple[TensorBase, UOp]]:
-    """Return the lazy tensors that use kept values that may become stale, with their nodes."""
+    """Return the lazy tensors that read kept values whose histories may go stale, with nodes."""
 
 def overlaps_of(storages: list[UOp], read: list[UOp]) -> tuple[tuple[int, int, int], ...]:
-    """Return the overlaps of memory that is read with other memory that is written.
+    """Find the BUFFER nodes in `read` whose memory overlaps that of other nodes in `storages`.
 
-    Each overlap is an index into `read`, an index into `storages`, and the distance of the two
-    starts in bytes.
+    Each overlap is (position in `read`, position in `storages`, offset in bytes of the start of
+    the first from the start of the second).
     """
 
 def count_looks() -> int:
-    """Return how often traversals checked memory so far."""
+    """Return the number of overlap checks that traversals have made so far."""
 
 def _name_nodes(buffer: Op, detach: Op, kept: type, custom: type) -> None: ...

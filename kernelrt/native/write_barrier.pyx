@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Memory that is about to be written, and which graphs read it.
+"""Write barrier: memory that is about to be written, and the graphs that read it.
 
-No Python code runs during a walk: nothing is allocated that the collector tracks, and nothing is
-let go of. So a walk sees one state of the process, and needs no lock.
+No Python code runs during a traversal: it allocates no object that the collector tracks, and frees
+none. So a traversal sees one state of the process, and needs no lock.
 """
 
 cimport cython
@@ -21,9 +21,9 @@ from kernelrt.native.graph_key cimport lineage_of
 
 cdef uint64_t n_walks = 0
 cdef uint64_t n_written = 0
-cdef uint64_t n_looks = 0  # at memory, for tests of what a step costs
+cdef uint64_t n_looks = 0  # overlap checks of memory, for tests of the cost of a step
 
-# Ops and classes of marks, which _name_nodes sets.
+# Ops and tag classes, set by _name_nodes.
 cdef object BUFFER = None
 cdef object DETACH = None
 cdef object KEPT = None
@@ -31,7 +31,7 @@ cdef object CUSTOM = None
 
 
 def _name_nodes(buffer, detach, kept, custom):
-    """Set the ops of memory and of marks, and the classes of two marks."""
+    """Set the ops of memory and of tags, and two tag classes."""
     global BUFFER, DETACH, KEPT, CUSTOM
     BUFFER, DETACH, KEPT, CUSTOM = buffer, detach, kept, custom
 
@@ -40,17 +40,17 @@ def count_looks():
     return n_looks
 
 
-# ---- ranges of addresses
+# ---- address ranges
 
 
 cdef class Spans:
-    """Ranges of addresses, none of which meet or touch, in order."""
+    """Sorted address ranges that neither overlap nor touch."""
 
     def __dealloc__(self):
         PyMem_Free(self.spans)
 
     cdef Py_ssize_t behind(self, size_t place) noexcept:
-        """How many begin before `place`."""
+        """Return the number of ranges that begin before the address `place`."""
         cdef Py_ssize_t low = 0, high = self.n, middle
         while low < high:
             middle = (low + high) // 2
@@ -77,7 +77,7 @@ cdef class Spans:
             bigger = <Span *> PyMem_Realloc(
                 self.spans, <size_t> (2 * self.room + 4) * sizeof(Span))
             if bigger == NULL:
-                raise MemoryError("no memory for what is written")
+                raise MemoryError("out of memory: cannot extend the list of written ranges")
             self.spans = bigger
             self.room = 2 * self.room + 4
         first = self.behind(start)
@@ -123,7 +123,7 @@ cdef class Written:
             self.storages.add_all(more.storages)
 
     cdef int add(self, object buffer) except -1:
-        """Let it have the memory of `buffer`, which is taken if need be."""
+        """Add the memory of `buffer`; allocate it if necessary."""
         cdef Exporter place
         cdef StoredMemory memory
         cdef size_t start
@@ -143,7 +143,7 @@ cdef class Written:
         return 0
 
     cdef bint meets(self, object buffer) noexcept:
-        """Whether any byte of `buffer`, if it is one that has memory, is written."""
+        """Return whether `buffer` is a buffer with memory, and any of its bytes is written."""
         global n_looks
         cdef char *start
         n_looks += 1
@@ -171,7 +171,7 @@ def overlaps_of(list storages not None, list read not None):
         place = buffer.place()
         if place != NULL:
             written.add(<size_t> place, <size_t> place + buffer.nbytes)
-    apart = written.n == len(storages)  # then none overlaps another one
+    apart = written.n == len(storages)  # then no two storages overlap
     for i, node in enumerate(read):
         buffer = <Exporter?> (<Node?> node).arg
         start = buffer.place()
@@ -187,7 +187,7 @@ def overlaps_of(list storages not None, list read not None):
 
 
 cdef Written pending_memory(dict pending, list known):
-    """The memory of `pending`, which `known` has as its only element once it was asked for."""
+    """Return the memory of the tensors in `pending`; ``known[0]`` caches it."""
     cdef Py_ssize_t at = 0
     cdef PyObject *key
     cdef PyObject *value
@@ -205,9 +205,9 @@ cdef Written pending_memory(dict pending, list known):
 
 @cython.final
 cdef class History:
-    """The storages that were written while there were lazy tensors.
+    """Storages that were written while lazy tensors existed.
 
-    Each state of it has a version, which no state of any other one has.
+    Each state has a version number that is unique over all History objects.
     """
 
     cdef Spans spans
@@ -223,16 +223,20 @@ cdef class History:
         self.version = n_versions
 
     cdef long note(self, Written written) except -1:
-        """Let it have what is written, too; gives its version."""
+        """Add the written storages, and return the version."""
         if not self.spans.covers_all(written.storages):
-            self.next()  # first: what memory lacked for is not there, but nothing relies on it
+            # First: if add_all runs out of memory, no node relies on the incomplete state.
+            self.next()
             if self.spans.n > MOST_SPANS:
                 self.spans = Spans()
             self.spans.add_all(written.storages)
         return self.version
 
     cdef bint may_change(self, object buffer) noexcept:
-        """Whether memory was written before; what has none yet may get such memory."""
+        """Return whether memory was ever written.
+
+        True also for a buffer without memory, which may be given such memory.
+        """
         global n_looks
         cdef char *start
         n_looks += 1
@@ -248,12 +252,12 @@ cdef enum:
     MOST_SPANS = 4096
 
 
-# What was written so far.
+# The storages written so far.
 cdef History history = History()
 
 
 def forget_history():
-    """Begin another one."""
+    """Start a new, empty history."""
     global history
     history = History()
 
@@ -262,10 +266,10 @@ def history_version():
     return history.version
 
 
-# ---- walks
+# ---- traversals
 
 
-# The nodes that a walk has come to. One walk is over before another begins.
+# Nodes that a traversal has reached. Traversals do not nest, so they share the array.
 cdef PyObject **queue = NULL
 cdef Py_ssize_t room = 0
 
@@ -275,7 +279,7 @@ cdef int enlarge() except -1:
     cdef PyObject **bigger = <PyObject **> PyMem_Realloc(
         queue, <size_t> (2 * room + 256) * sizeof(PyObject *))
     if bigger == NULL:
-        raise MemoryError("no memory to walk a graph")
+        raise MemoryError("out of memory: cannot traverse a graph")
     queue = bigger
     room = 2 * room + 256
     return 0
@@ -286,9 +290,9 @@ cdef bint is_kept(PyObject *node) noexcept:
 
 
 cdef list memory_below(Node storage):
-    """The memory that the storage of a kept value reads.
+    """Return the memory that the storage of a kept value reads.
 
-    Storage is a graph over memory. For a view by index tensors it reads the indices, too.
+    The storage is a graph over memory. For a view by index tensors it reads the indices, too.
     """
     cdef list found = [], stack
     cdef set seen
@@ -313,7 +317,7 @@ cdef list memory_below(Node storage):
 
 
 cdef bint lies_in(Node storage, Written written) except -1:
-    """Whether the storage of a kept value reads `written`."""
+    """Return whether the storage of a kept value reads `written`."""
     for memory in memory_below(storage):
         if written.meets(memory):
             return True
@@ -321,14 +325,17 @@ cdef bint lies_in(Node storage, Written written) except -1:
 
 
 cdef uint64_t bits_of(object memory, Written written) except? 0:
-    """Whether memory is `written` (bit 0), or may change (bit 1)."""
+    """Return a bit set: bit 0 if memory is `written`, bit 1 if it may change."""
     if not history.may_change(memory):
         return 0
     return 3 if written.meets(memory) else 2
 
 
 cdef bint reads_now(Node root, Written written) except -1:
-    """Whether the value or the history of `root` reads `written`; what does not is remembered."""
+    """Return whether the value or the history of `root` reads `written`.
+
+    Nodes that do not read it are marked with its serial number.
+    """
     global n_walks
     cdef Py_ssize_t i, n = 0, at = 0
     cdef PyObject *operand
@@ -369,7 +376,7 @@ def reads(Node root not None, Written written not None):
 
 
 cdef int follow(Stack stack, Node root, Written written, uint64_t walk) except -1:
-    """Note for each node whether it reads `written` (bit 0), or what may change (bit 1)."""
+    """Note for each node whether it reads `written` (bit 0) or memory that may change (bit 1)."""
     cdef Step step
     cdef Node node
     cdef Py_ssize_t i
@@ -396,7 +403,7 @@ cdef int follow(Stack stack, Node root, Written written, uint64_t walk) except -
         if node.op is BUFFER:
             bits = bits_of(node.arg, written)
         elif is_kept(step.node):
-            bits &= 2  # its history is not computed
+            bits &= 2  # a run reads the stored value and does not compute the history
             for memory in memory_below(<Node> node.arg.storage):
                 bits |= bits_of(memory, written)
         node.seen = walk | bits
@@ -429,7 +436,7 @@ def readers_of(Roster roster not None, Written written not None):
 
 
 cdef list with_nodes(list handles):
-    """Lazy handles whose sizes are known, with their nodes."""
+    """Return the lazy handles with static shapes, with their nodes."""
     cdef list found = []
     for handle in handles:
         node = (<ArrayHandle> handle)._uop
@@ -439,9 +446,9 @@ cdef list with_nodes(list handles):
 
 
 cdef PyObject *lazy_node(PyObject *item) noexcept:
-    """The node of a member of a roster that has no data yet; NULL where it has, or no node.
+    """Return the node of a roster member without data; NULL if it has data or no node.
 
-    What the collector has begun to clear has none any more.
+    A handle that the collector has begun to clear has no node.
     """
     if (Py_REFCNT(<object> item) == 0 or (<ArrayHandle> item).data != NULL
             or (<ArrayHandle> item)._uop is None):
@@ -479,7 +486,10 @@ def kept_members(Roster roster not None):
 
 
 cdef int put(PyObject *node, Py_ssize_t n, uint64_t walk) except -1:
-    """Put a node where the queue ends, at `n`, unless the walk has come to it; how many it was."""
+    """Append a node to the queue, at `n`, unless the traversal has visited it.
+
+    Return the number of nodes appended.
+    """
     if (<Node> node).seen == walk:
         return 0
     (<Node> node).seen = walk
@@ -502,7 +512,7 @@ def over_kept(Roster roster not None):
 
 
 cdef bint is_over_kept(PyObject *root) except -1:
-    """Whether a graph is made of kept values which may go stale."""
+    """Return whether a graph reads kept values whose histories may go stale."""
     global n_walks
     cdef Py_ssize_t i, n, at = 0
     cdef Node node
