@@ -1,8 +1,9 @@
 # cython: language_level=3
-"""What is known of the histories of nodes, for other extensions."""
+"""Histories of nodes, for other extension modules."""
 
 from kernelrt.native.node cimport Node
 
 
-# Whether a gradient that flows into a node reaches a leaf; what severs it, if only that does.
+# Return whether a gradient of a node reaches a leaf. If it reaches none, but a Severed tag, return
+# the tag.
 cdef object lineage_of(Node root)

@@ -1,4 +1,4 @@
-"""Types of the traversal that computes structural keys of graphs."""
+"""Types of the structural keys of graphs."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Literal, overload
@@ -10,7 +10,7 @@ from kernelrt.tensor.autograd.tags import Severed
 from kernelrt.tensor.base import TensorBase
 
 class Skeleton:
-    """A structural key of graphs, independent of the buffers they read; hashable.
+    """Structural key of graphs without the buffers they read: hashable, compared by value.
 
     Attributes
     ----------
@@ -31,48 +31,50 @@ def survey(
 ) -> tuple[Skeleton, list[UOp], list[Hashable]] | None:
     """Return the structural key of graphs, their BUFFER nodes, and the tags of their leaves.
 
-    In a `loose` survey numbers are not part of the key, and their CONST nodes are returned instead
-    of the tags. Both lists are in the order in which the key counts them. Autograd tags are
-    ignored, and values that were kept are read from their storage. In a `deep` survey the tags and
-    the histories behind them are part of the key; the result is None if a history is stale.
+    Tags are skipped, and kept values are read from their storage. The key of a `deep` survey
+    includes tags and the histories behind them; the result is None if a history is stale. The key
+    of a `loose` survey excludes numbers, and their CONST nodes are returned instead of the tags.
+    Both lists are in the order of the key.
     """
 
 def survey_open(
     roots: Sequence[UOp],
 ) -> tuple[Skeleton, list[UOp], list[UOp], list[Dim], list[UOp]]:
-    """Return the structural key of graphs without their numbers and sizes.
+    """Return the structural key of graphs without numbers and sizes, and the excluded parts.
 
-    Also return the BUFFER nodes, the CONST nodes that are not int64, the sizes, and the nodes with
-    these sizes: the element count of a BUFFER, an int64 CONST, the arg of a RESHAPE, EXPAND, SHRINK
-    or PAD, shape and kernels of an COL2IM, kernels of a IM2COL, rows and numbers of a routine,
-    and iterations of a loop. All are in the order in which the key counts them.
+    The parts are the BUFFER nodes, the CONST nodes of other types than int64, the sizes, and the
+    nodes that have sizes. Sizes are: the elements of a BUFFER, an int64 CONST, the arg of a
+    RESHAPE, EXPAND, SHRINK or PAD, the shape and kernels of an UNWINDOW, the kernels of a WINDOW,
+    the rows and numbers of a routine, and the iterations of a loop. Each list is in the order of
+    the key.
     """
 
 def shared(
     roots: list[UOp], others: list[tuple[TensorBase, UOp, bool]], most: int
 ) -> list[UOp]:
-    """Return the outermost nodes that graphs of `others` share with those of `roots`.
+    """Return the outermost nodes that the graphs of `others` share with those of `roots`.
 
-    An entry of `others` is a tensor, its node, and whether nodes below it are visited; at most
-    `most` are visited. Autograd tags are ignored, and a value that was kept has no operands.
+    An entry of `others` is a tensor, its node, and whether to search below the node. At most `most`
+    nodes are visited there. Tags are skipped, and nothing below a kept value is visited.
     """
 
 def was_surveyed(node: UOp) -> bool:
-    """Return whether the last survey visited `node`; only a hint, as finalizers may survey too."""
+    """Return whether the last survey visited `node`; a hint only: finalizers survey graphs, too."""
 
 def gradient_operands(node: UOp) -> tuple[UOp, ...]:
-    """Return the nodes that a gradient of `node` flows on to.
+    """Return the nodes that a gradient of `node` flows to.
 
-    For a value with a custom rule these are the inputs of the rule, which may differ from the
-    operands of the value: a window of one element is the element itself. For a value of a loop or
-    branch they are the operands that it depends on, found by
+    For a value with a gradient rule, these are the inputs of the rule. They can differ from the
+    operands of the value: a window of one element is the element itself. For a result of a loop or
+    branch, these are the operands that it depends on; see
     :mod:`kernelrt.tensor.autograd.dependence`.
     """
 
 def lineage(node: UOp) -> bool | Severed:
-    """Return whether a gradient of `node` reaches a leaf, or the tag at which gradients stop.
+    """Return whether a gradient of `node` reaches a leaf.
 
-    If any leaf is reachable, the result is True. It is cached in `cached_history`.
+    True if it reaches a leaf or a stale history. Else the Severed tag that it reaches, if there is
+    one, else False. The answer is cached in `cached_history`.
     """
 
 def _name_ops(

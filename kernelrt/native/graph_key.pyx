@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""The structure of graphs: everything but which memory they read."""
+"""Structural keys of graphs: everything except which memory the graphs read."""
 
 cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
@@ -13,7 +13,7 @@ from kernelrt.native.node cimport Node, Stack, Step, arg_hash, mix, same_arg, ty
 cdef uint64_t walks = 0
 cdef object ZERO = 0
 
-# What the walks have to know by name; see _name_ops and _name_marks.
+# Ops and classes that the traversals need; set by the _name_ functions.
 cdef object BUFFER = None
 cdef object NUMBER = None
 cdef object DETACH = None
@@ -39,33 +39,36 @@ cdef object FLOWS = None
 
 
 def _name_ops(buffer, number, detach, int64, tuple floats, sized, shrink, pad, window, unwindow):
-    """Tell what stands for memory, numbers and marks, and whose args are shapes, or have sizes."""
-    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED, SHRINK, PAD, IM2COL, COL2IM
+    """Set the ops of memory, numbers and tags, some dtypes, and the ops with sizes in their args.
+
+    The args of the ops in `sized` are shapes.
+    """
+    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED, SHRINK, PAD, WINDOW, UNWINDOW
     BUFFER, NUMBER, DETACH, INT64, FLOATS = buffer, number, detach, int64, floats
     SIZED, SHRINK, PAD, IM2COL, COL2IM = sized, shrink, pad, window, unwindow
 
 
 def _name_programs(routine, outcome, loop):
-    """Tell the classes of routines, of the args of REGIONs, and of their programs with turns."""
+    """Set the classes of routines, of args of REGIONs, and of programs of loops."""
     global ROUTINE, OUTCOME, LOOP
     ROUTINE, OUTCOME, LOOP = routine, outcome, loop
 
 
 def _name_marks(kept, leaf, stale, custom, hooked, severed, given):
-    """Tell the classes of marks, that is of the args of a DETACH."""
+    """Set the classes of tags, which are args of DETACH nodes."""
     global KEPT, LEAF, STALE, CUSTOM, HOOKED, SEVERED, GIVEN
     KEPT, LEAF, STALE, CUSTOM, HOOKED = kept, leaf, stale, custom, hooked
     SEVERED, GIVEN = severed, given
 
 
 def _name_flows(region, flows):
-    """Tell the op of values of loops and choices, and what finds where gradients of one flow."""
+    """Set the op of loop and branch results, and the function that finds where gradients flow."""
     global REGION, FLOWS
     REGION, FLOWS = region, flows
 
 
 cdef Node unmarked(Node node):
-    """The node whose value `node` passes on; that of a kept one lies in its storage."""
+    """Return the node below the tags of `node`; for a kept value, its storage."""
     while node.op is DETACH:
         if type_of(node.arg) is KEPT:
             node = node.arg.storage
@@ -75,7 +78,7 @@ cdef Node unmarked(Node node):
 
 
 cdef class Words:
-    """A growing row of integers."""
+    """Growable array of integers."""
 
     cdef int64_t *words
     cdef Py_ssize_t n, room
@@ -89,7 +92,7 @@ cdef class Words:
             bigger = <int64_t *> PyMem_Realloc(
                 self.words, <size_t> (2 * self.room + 256) * sizeof(int64_t))
             if bigger == NULL:
-                raise MemoryError("no memory for the structure of a graph")
+                raise MemoryError("out of memory: cannot store the structure of a graph")
             self.words = bigger
             self.room = 2 * self.room + 256
         self.words[self.n] = word
@@ -99,15 +102,12 @@ cdef class Words:
 
 @cython.final
 cdef class Skeleton:
-    """What graphs have in common that differ only in which buffers they read.
-
-    Equal, with equal hashes, for graphs of one structure.
-    """
+    """Structural key: graphs that differ only in the buffers they read have equal keys."""
 
     cdef list args
     cdef Words words
     cdef size_t content
-    #: Whether strip() may change more than marks: a tensor has no elements, or there is a loop.
+    #: Whether strip() may change more than tags: a tensor has no elements, or there is a loop.
     cdef readonly bint needs_strip
 
     def __hash__(self):
@@ -133,11 +133,11 @@ cdef class Skeleton:
 
 
 cdef class Survey:
-    """One walk that writes down a structure.
+    """A traversal that writes the structural key of graphs.
 
-    In a `deep` one the marks belong to it, and what lies behind them; in a `loose` one the numbers
-    do not; in an `open` one the sizes do not, either. While it lasts no Python code runs, which
-    might walk graphs, too: no object is made that the collector tracks, and args are hashed later.
+    A `deep` key includes tags and the histories behind them. A `loose` key excludes numbers, and an
+    `open` key also sizes. No Python code, which might traverse graphs itself, may run meanwhile: so
+    no object is made that the collector tracks, and args are hashed at the end.
     """
 
     cdef Stack stack
@@ -145,8 +145,8 @@ cdef class Survey:
     cdef list buffers
     cdef list leaves
     cdef list numbers
-    cdef list sizes  # those that the structure leaves open
-    cdef list sized  # the nodes whose sizes these are
+    cdef list sizes  # sizes that the key excludes
+    cdef list sized  # nodes that have these sizes
     cdef dict leaf_places
     cdef Py_ssize_t n_nodes
     cdef uint64_t walk
@@ -179,7 +179,7 @@ cdef class Survey:
         self.walk = walks
 
     cdef int visit(self, Node node) except -1:
-        """Write down `node` behind its operands."""
+        """Write `node` after its operands."""
         cdef Step step
         node = self.resolved(node)
         self.stack.push(<PyObject *> node, False)
@@ -199,7 +199,7 @@ cdef class Survey:
         return node if self.deep else unmarked(node)
 
     cdef Node operand(self, Node node, Py_ssize_t i):
-        """An operand as the walk comes to it: no gradient flows past a plain DETACH."""
+        """Return an operand; below a DETACH without a tag, skip tags: no gradient flows there."""
         cdef Node found = <Node> PyTuple_GET_ITEM(node.src, i)
         if self.deep and node.op is DETACH and node.arg is None:
             return unmarked(found)
@@ -298,14 +298,14 @@ cdef class Survey:
             self.places(node.arg.inputs)
             self.places(node.arg.parts)
         elif type_of(node.arg) is HOOKED:
-            words.put(-6)  # which one it is says nothing of what is computed
+            words.put(-6)  # the computation does not depend on which Hooked it is
         else:
             self.stale = self.stale or type_of(node.arg) is STALE
             self.note(node.arg)
         return 0
 
     cdef int put_sizes(self, tuple shape) except -1:
-        """Leave the sizes of a shape open."""
+        """Add the sizes of a shape to `sizes` instead of the key."""
         cdef Py_ssize_t i
         self.made.words.put(PyTuple_GET_SIZE(shape))
         for i in range(PyTuple_GET_SIZE(shape)):
@@ -319,7 +319,7 @@ cdef class Survey:
         return 0
 
     cdef int put_pairs(self, tuple pairs, bint bounds) except -1:
-        """Leave open how wide each axis is padded, or the `bounds` of its slice."""
+        """Add the padding of each axis to `sizes`, or with `bounds` the bounds of its slice."""
         cdef Py_ssize_t i
         self.made.words.put(PyTuple_GET_SIZE(pairs))
         for i in range(PyTuple_GET_SIZE(pairs)):
@@ -331,7 +331,7 @@ cdef class Survey:
         return 0
 
     cdef int put_windows(self, tuple windows) except -1:
-        """All of windows but their kernels."""
+        """Write windows without their kernel sizes, which are added to `sizes`."""
         cdef Words words = self.made.words
         cdef Py_ssize_t i
         words.put(PyTuple_GET_SIZE(windows))
@@ -344,7 +344,7 @@ cdef class Survey:
         return 0
 
     cdef int put_loop(self, object outcome) except -1:
-        """All of a value of a loop but how many turns there are."""
+        """Write a result of a loop without the number of iterations, which is added to `sizes`."""
         cdef Words words = self.made.words
         loop = outcome.program
         words.put(outcome.carry)
@@ -421,13 +421,13 @@ def survey_open(roots):
 
 
 cdef uint64_t mark_all(list roots) except 0:
-    """Let a walk visit all nodes of graphs; what it is called."""
+    """Mark all nodes of graphs as visited by a new traversal; return its number."""
     global walks
     cdef Stack stack = Stack()
     cdef Node node
     cdef Py_ssize_t i
     walks += 1
-    cdef uint64_t walk = walks  # a finalizer may survey other graphs
+    cdef uint64_t walk = walks  # a copy: a finalizer may survey other graphs
     for root in roots:
         stack.push(<PyObject *> <Node?> root, False)
         while stack.n_steps:
@@ -442,7 +442,7 @@ cdef uint64_t mark_all(list roots) except 0:
 
 
 def shared(list roots not None, list others not None, Py_ssize_t most):
-    """Nodes of the graphs of `roots` that other graphs are made of: see native/graph_key.pyi."""
+    """Find nodes of the graphs of `roots` that other graphs read; see graph_key.pyi."""
     cdef list found = []
     cdef list stack = []
     cdef set seen = set()
@@ -487,7 +487,7 @@ cdef bint is_float(object dtype) noexcept:
 
 
 cdef tuple flows_to(Node node):
-    """What a gradient that flows into `node` flows on to."""
+    """Return the operands that a gradient of `node` flows to."""
     if not is_float(node.dtype):
         return NOTHING
     if node.op is not DETACH:
@@ -509,7 +509,7 @@ def gradient_operands(Node node not None):
 
 
 cdef object lineage_here(Node node):
-    """The lineage of a node, whose operands have theirs."""
+    """Return the lineage of a node from the cached lineages of its operands."""
     cdef Py_ssize_t i
     cdef tuple operands
     found = False
@@ -541,7 +541,7 @@ cdef object lineage_of(Node root):
     operands = flows_to(root)
     for i in range(PyTuple_GET_SIZE(operands)):
         ready = ready and (<Node> PyTuple_GET_ITEM(operands, i)).cached_history is not None
-    if ready:  # so it is where graphs are built
+    if ready:  # the usual case while graphs are built
         root.cached_history = lineage_here(root)
         return root.cached_history
     stack = Stack()

@@ -27,9 +27,8 @@ cdef extern from *:
         make_bare = ((PyTypeObject *)base)->tp_new;
         kind->tp_new = forbid_new;
         kind->tp_vectorcall = (vectorcallfunc)call;
-        /* Python makes every Python class a container type that the collector tracks. Nodes are not
-           tracked, so the collector also untracks tuples and dicts of nodes. This must happen
-           before the first instance is made. */
+        /* The collector tracks instances of Python classes. Nodes need no tracking, and without it
+           the collector also untracks tuples and dicts of nodes. No instance exists yet. */
         kind->tp_flags &= ~Py_TPFLAGS_HAVE_GC;
         kind->tp_traverse = NULL;
         kind->tp_clear = NULL;
