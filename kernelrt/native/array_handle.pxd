@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The class that Tensor extends, with the fields that a replay reads."""
+"""Base class of Tensor, with the fields that a replay reads."""
 
 from cpython.dict cimport PyDict_Check, PyDict_Size
 from cpython.object cimport PyObject
@@ -7,16 +7,16 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 
 cdef enum:
-    DIMS = 64  # the most dimensions, as in NumPy
+    DIMS = 64  # maximum number of dimensions, as in NumPy
 
-    # Some of DType.code, and how many there are.
+    # Some values of DType.code, and their number.
     INT64 = 8
     FLOAT32 = 11
     FLOAT64 = 12
     N_CODES = 13
 
 
-# How a handle shows elements of another one; see kernelrt.tensor.views.
+# Makes a handle a view of another one; see kernelrt.tensor.views.
 cdef class Link:
     cdef readonly object root
     cdef readonly tuple path
@@ -30,7 +30,7 @@ cdef class Link:
 
 
 cdef class ArrayHandle:
-    cdef object hold  # an export of the memory; goes before the memory does
+    cdef object hold  # an export of the memory; released before the memory
     cdef object memory
     cdef char *data  # NULL: not realized
     cdef int code
@@ -39,17 +39,17 @@ cdef class ArrayHandle:
     cdef public object _uop
     cdef public object _leaf
     cdef public object _grad
-    cdef public object _link  # a Link; None where the handle shows elements of its own
-    cdef public object _born  # the trace that made it; None outside of any, as of replays' results
+    cdef public object _link  # a Link if the handle is a view, else None
+    cdef public object _born  # the trace that made it; None outside traces, as for replay results
     cdef public bint _plain
     cdef public bint _used
-    # Says that the history of the value stayed in a jitted function; NULL where none did. Owned,
-    # and counted as little as the roster: it refers to no tensor.
+    # Severed tag, if the history of the value stayed in a jitted function, else NULL. An owned
+    # reference that the collector does not visit: it refers to no tensor.
     cdef PyObject *severed
-    # That this is a member of, or NULL. Counted here, and not known to the collector: it would
-    # clear the field of a handle in a cycle before the handle has left the list.
+    # The Roster that has this handle, or NULL. An owned reference that the collector does not
+    # visit: it would clear the field of a handle in a cycle before the handle leaves the list.
     cdef PyObject *roster
-    cdef PyObject *older  # its neighbours there, borrowed
+    cdef PyObject *older  # neighbours in the roster, borrowed
     cdef PyObject *newer
 
 
@@ -62,7 +62,7 @@ cdef class Roster:
     cdef void join(self, ArrayHandle handle) noexcept
 
 
-# Whether nothing is in any of the registers, each a dict or a Roster.
+# Return whether all registers, each a dict or a Roster, are empty.
 cdef inline bint all_empty(tuple registers) noexcept:
     cdef Py_ssize_t i
     cdef PyObject *register
@@ -75,33 +75,32 @@ cdef inline bint all_empty(tuple registers) noexcept:
             return False
     return True
 
-# A tuple of registers, each as `all_empty` relies on it.
+# Return the registers as a tuple; raise JitError if one has another type than `all_empty` expects.
 cdef tuple check_registers(registers)
 
-# Grows whenever Python objects change that a plan may depend on.
+# Incremented whenever Python objects change that a plan may depend on.
 cdef unsigned long long world
 
-# Returns whether the data of a handle are up to date; only those of views can be stale.
+# Return whether the data of a handle are current; only data of views can be stale.
 cdef bint is_current(ArrayHandle handle) noexcept
 
-# What becomes of a gradient that flows into the handle: there is nothing behind it, or what is
-# behind it is cut off, or it flows on.
+# History of a handle: it has none, the history was cut off (Severed), or gradients flow through it.
 cdef enum:
     LINEAGE_NONE = 0
     LINEAGE_SEVERED = 1
     LINEAGE_WHOLE = 2
 cdef int lineage(ArrayHandle handle) except -1
 
-# Give each of (handle, value) its gradient. What they had goes to `dropped`.
+# Set the gradient of each handle in (handle, value) pairs; append the old gradients to `dropped`.
 cdef int set_gradients(list gradients, list dropped) except -1
 
-# Do what a run of a plan leaves to be done: copy (handle, address, bytes) and set gradients.
+# Finish a run of a plan: copy (handle, address, bytes) and set gradients.
 cdef int hand_over(tuple handover, list dropped) except -1
 
 cdef int check_code(object code) except -1
 
-# Bytes of a C-contiguous array. Raises where they cannot be counted.
+# Return the bytes of a C-contiguous array; raise ShapeError for an invalid shape.
 cdef Py_ssize_t count_bytes(tuple shape, int code) except -1
 
-# NumPy's type number; -1 for bfloat16, which it does not have.
+# Return NumPy's type number; -1 for bfloat16, which NumPy does not have.
 cdef int numpy_type(int code) noexcept

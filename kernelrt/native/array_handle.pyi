@@ -1,4 +1,4 @@
-"""Types of the base classes of Tensor."""
+"""Types of the base class of Tensor."""
 
 from typing import Any, Final, TypeVar
 
@@ -12,19 +12,19 @@ MAX_DIMS: Final = 64
 """Maximum number of dimensions of an argument or a result."""
 
 def touch() -> None:
-    """Make each replay that depends on Python objects check its guards before its next run."""
+    """Make each replay that depends on Python objects check them again before its next run."""
 
 def copy_over(pairs: list[tuple[Any, Any]], births: list[int], expected: int) -> bool:
-    """Copy the data of the second handle of each pair to the first, all in one step.
+    """Copy data between handles, for all (target, source) pairs in one step.
 
-    Return False, with nothing copied, if a handle has no data, the two differ in dtype or size,
-    memory that is read overlaps memory that is written, or `births` is not as expected.
+    Return False, and copy nothing, if a handle is a view or has no data, a pair differs in dtype or
+    size, a source overlaps another target, or ``births[0]`` is not `expected`.
     """
 
 class Roster:
-    """A weak set of handles; a handle belongs to at most one.
+    """Register of live handles that does not keep them alive; a handle is in at most one.
 
-    No Python code runs while it changes or is listed, not even of finalizers or other threads.
+    No Python code, including finalizers and other threads, runs while it changes or is listed.
     """
 
     def add(self, handle: ArrayHandle) -> None: ...
@@ -32,7 +32,7 @@ class Roster:
     def members(self) -> list[Any]:
         """Return the handles, oldest first."""
     def latest(self, most: int) -> list[Any]:
-        """Return the last `most` handles that were added, newest first."""
+        """Return the `most` newest handles, newest first."""
     def __len__(self) -> int: ...
 
 def put_all(
@@ -46,75 +46,79 @@ def put_all(
     unit: dict[int, tuple[int, ...]],
     writes: int,
 ) -> bool:
-    """Give handles new nodes and gradients, atomically with regard to signal handlers.
+    """Give handles new nodes and gradients in one step, which signal handlers cannot interrupt.
 
-    A handle with data becomes pending; `unit` is recorded for it. Return False, with nothing done,
-    if a handle in `found` no longer has the node and gradient given there, or if this thread has
-    written memory more than `writes` times.
+    A handle with data becomes pending, and `unit` is added to `units`. Return False, and change
+    nothing, if a handle in `found` has another node or gradient than listed there, or this
+    thread's number of writes is not `writes`.
     """
 
 def exchange(
     handle: ArrayHandle, expected: object, node: object, writes: int | None = None
 ) -> bool:
-    """Replace the node of a handle if it still has the expected one; return whether it had.
+    """Replace the node of a handle if it is still `expected`; return whether it was.
 
-    With `writes`, also require that this thread has not written memory more than `writes` times.
+    With `writes`, also return False if this thread has written memory since it had that count.
     """
 
 def array_copy(kind: type[_Handle], array: object, cache: BlockCache) -> _Handle | None:
-    """Return a handle with a copy of an array, or None if Python code must handle the array.
+    """Return a new handle with a copy of an array; None if Python code has to handle it.
 
-    The latter holds for arrays that are not plain, C-contiguous, of a supported dtype, or empty.
+    Python code handles arrays that are not plain NumPy arrays in C order, that have a dtype without
+    a kernelrt type, or that have no elements.
     """
 
 def finish(handover: tuple[list[tuple[Any, int, int]], list[tuple[Any, Any]]]) -> None:
-    """Copy bytes from addresses to handles, and set gradients of handles, in one step."""
+    """Copy each (handle, address, bytes) and set each (handle, gradient), in one step."""
 
 def draw(
     key: ArrayHandle, counter: ArrayHandle, n: int, taken: list[tuple[int, int, int]]
 ) -> None:
-    """Append the words of a key and a counter to `taken`, and increase the counter by `n`.
+    """Append (first word, second word, count) to `taken`, and add `n` to the counter.
 
-    No signal handler runs in between, nor before the caller can read `taken`.
+    Both happen in one step: a signal handler cannot run before the caller sees the result.
     """
 
 def undraw(
     key: ArrayHandle, counter: ArrayHandle, n: int, first_word: int, second_word: int, first: int
 ) -> None:
-    """Undo a `draw` if nothing was drawn since."""
+    """Undo a `draw`, if nothing was drawn since."""
 
 def become(
     handle: ArrayHandle, expected: object, leaf: object, node: object, flips: list[int]
 ) -> bool:
-    """Make a handle a leaf, or not a leaf, if it still has the expected node; set its new node."""
+    """Set the leaf tag and the tagged node of a handle if its node is still `expected`.
+
+    `leaf` is None for a tensor that no longer collects gradients. Return whether it was done.
+    """
 
 def _name_mark(op: object, /) -> None:
-    """Set the op of nodes with autograd tags; handles report the tags to the garbage collector."""
+    """Set the op of nodes that tag a value; handles show these tags to the collector."""
 
 class Link:
-    """The link of a view to the tensor whose elements it shows, its root.
+    """Makes a handle a view: it shows elements of another handle, the root.
 
     Attributes
     ----------
     root : Tensor
-        Tensor with the elements. It is not a view itself.
+        Tensor that has the elements; never a view itself.
     path : tuple
-        (path of the source or None, kind, arguments): the operations from the root to the handle.
+        (path of the source or None, kind, arguments): the operations from the root to the view.
     plain : bool
-        True if the view was made under no_grad, so that its node has no history.
+        Whether the view was made under no_grad, so that its node has no history.
     below : UOp
-        Value of the root that `node` is computed from.
+        Value of the root from which `node` is computed.
     node : UOp
         Elements of the view.
     seen : int
-        Count of memory writes when the handle got its own data.
+        Global count of memory writes when the view was given data of its own.
     lent : object
-        Memory of the root if the data of the handle is aliased to it, else None.
+        Memory of the root, if the data of the view lie in it, else None.
     fixed : tuple of (Tensor, UOp), or None
-        Index tensors on the path, with their values when the view was made, and the nodes of them
-        that `node` reads.
+        Index tensors on the path, as they were when the view was made, and the nodes of them that
+        `node` reads.
     layout : tuple, or None
-        Sizes and strides in the root; None if not computed yet.
+        Sizes and strides of the view in the root; None if not computed yet.
     """
 
     root: Any
@@ -133,47 +137,47 @@ class Link:
     ) -> None: ...
 
 class ArrayHandle:
-    """Base class of Tensor: an optional block of realized, C-contiguous data.
+    """Base class of Tensor: optional realized, C-contiguous data.
 
-    The fields are C fields, so that a replay reads them without a Python call. The handle is
-    *realized* if `_address` is not None; a lazy tensor has only its `_uop`. A subclass that
-    defines `__slots__ = ()` keeps results small. Results of a replay are created without calling
-    `__init__`, so a subclass must not rely on it.
+    The fields are C fields, so that a replay reads them without a Python call. A handle is
+    *realized* if `_address` is not None; a lazy tensor has only its `_uop`. A subclass should
+    define `__slots__ = ()` to keep results small. A replay makes results without calling
+    `__init__`.
     """
 
     _uop: Any
     """Graph node, or None; this module never reads it."""
 
     _leaf: Any
-    """Tag of a tensor that accumulates gradients, or None."""
+    """Leaf tag of a tensor that collects gradients, or None."""
 
     _link: Link | None
-    """Link of a view to its root; None if the tensor is not a view."""
+    """Link to the root if the handle is a view, else None."""
 
     _born: Any
-    """Trace that created the tensor, or None (also for results of a replay)."""
+    """The trace that made the tensor; None outside of traces, as for results of a replay."""
 
     _plain: bool
-    """Whether no gradient can flow into the tensor; meaningless while `_uop` is None."""
+    """Whether no gradient can flow into the tensor; undefined while `_uop` is None."""
 
     _used: bool
-    """Whether the node was handed out, so that other nodes may use it."""
+    """Whether the node was read, so that other nodes may use it."""
 
     _severed: Any
-    """Tag of a value whose history stayed in a jitted function, or None. If there is a `_uop`, the
-    node carries the tag instead."""
+    """Severed tag, if the history of the value stayed in a jitted function, else None. If there is
+    a `_uop`, the tag is in its graph."""
 
     @property
     def _memory(self) -> Any:
-        """Owner of the data, or None if there is no data."""
+        """Owner of the data; None if there are no data."""
     @property
     def _hold(self) -> memoryview | None:
-        """The bound export; None for a result of a replay, which owns its memory."""
+        """The bound memoryview; None for a result of a replay, which owns its memory."""
     @property
     def _address(self) -> int | None: ...
     @property
     def _dtype_code(self) -> int:
-        """`DType.code`; -1 if there is no data."""
+        """`DType.code`; -1 if there are no data."""
     @property
     def _shape(self) -> tuple[int, ...] | None: ...
     @property
@@ -182,18 +186,16 @@ class ArrayHandle:
         self, memory: object, export: memoryview, dtype_code: int, shape: tuple[int, ...],
         node: object = None,
     ) -> None:
-        """Make the handle realized, with `memory` as its `_memory`.
+        """Make the handle realized, with the owner `memory` and the bytes of `export` as data.
 
-        If `node` is given, it becomes the graph node in the same step.
-
-        The data is that of `export`, which the handle holds: while it is bound, the owner can
-        neither free nor move it.
+        The handle holds `export`, so the owner can neither free nor move the bytes while they are
+        bound. With `node`, also set the graph node in the same step.
 
         Raises
         ------
         ShapeError
-            There are more than `MAX_DIMS` dimensions, a negative size, more bytes than an address
-            can count, or another number of bytes than in `export`.
+            The shape has more than `MAX_DIMS` dimensions, a negative dimension or more bytes than
+            an address can count, or `export` does not have its bytes.
         DTypeError
             `dtype_code` is not a code of kernelrt.dtype.
         """
@@ -201,10 +203,10 @@ class ArrayHandle:
         self, memory: object, export: memoryview, dtype_code: int, shape: tuple[int, ...],
         node: object, plain: bool,
     ) -> None:
-        """Bind as `_bind` does, unless the handle has a node by now."""
+        """Like `_bind`, for a handle without a node; do nothing if it has one by now."""
     def _copy_out(self) -> np.ndarray[Any, Any] | None:
-        """Return the data as a new array; None if there is no data or it is bfloat16."""
+        """Return a copy of the data as an array; None without data, or if they are bfloat16."""
     def _only(self) -> bool | int | float | None:
         """Return the only element; None if there is not exactly one, or it is bfloat16."""
     def _unbind(self) -> None:
-        """Drop the data and the hold on their owner."""
+        """Drop the data and release their owner."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""What Tensor extends: data with an address, a dtype and a shape, as C fields."""
+"""Base class of Tensor: data with an address, a dtype and a shape, as C fields."""
 
 cimport numpy as cnp
 from cpython.buffer cimport PyBuffer_IsContiguous
@@ -25,8 +25,8 @@ cnp.import_array()
 
 cdef extern from *:
     """
-    /* The collector clears the fields of an object one by one, and what it lets go of may run
-     * code that still finds the object: what points into memory goes before its owner does. */
+    /* The collector clears the fields of an object one by one, and releasing a field may run code
+     * that still sees the object. So clear the pointer into memory before the memory's owner. */
     static void (*krt_forget)(PyObject *handle);
     static inquiry krt_clear_fields;
     static int krt_clear_handle(PyObject *handle)
@@ -40,8 +40,8 @@ cdef extern from *:
         krt_clear_fields = ((PyTypeObject *)type)->tp_clear;
         ((PyTypeObject *)type)->tp_clear = krt_clear_handle;
     }
-    /* The collector does not know nodes. What a node refers to that a handle alone holds, the
-     * handle shows in its place. */
+    /* The collector does not track nodes. So a handle visits the objects that its node refers to,
+     * if the handle is the only owner of the node. */
     static PyObject *(*krt_behind)(PyObject *handle, int level);
     static traverseproc krt_traverse_fields;
     static int krt_traverse_handle(PyObject *handle, visitproc visit, void *arg)
@@ -98,7 +98,7 @@ cdef int check_code(object code) except -1:
 
 
 cdef Py_ssize_t count_bytes(tuple shape, int code) except -1:
-    """Bytes of a C-contiguous array."""
+    """Return the bytes of a C-contiguous array."""
     if len(shape) > DIMS:
         raise errors.ShapeError(f"a shape has at most {DIMS} dimensions, not {len(shape)}")
     nbytes = ITEM_SIZES[code]
@@ -106,7 +106,7 @@ cdef Py_ssize_t count_bytes(tuple shape, int code) except -1:
         if type(dim) is not int:
             raise errors.ShapeError(f"a dimension must be an int, not {dim!r}: {shape}")
         if dim < 0:
-            raise errors.ShapeError(f"a dimension must be at least 0: {shape}")
+            raise errors.ShapeError(f"a dimension must be at least 0, not {dim}: {shape}")
         nbytes *= dim
     try:
         return nbytes
@@ -115,7 +115,7 @@ cdef Py_ssize_t count_bytes(tuple shape, int code) except -1:
 
 
 cdef class Roster:
-    """Live handles, oldest first; nothing here runs Python code, so nothing comes in between."""
+    """Live handles, oldest first. No method runs Python code, so none can be interrupted."""
 
     def add(self, ArrayHandle handle not None):
         self.join(handle)
@@ -205,7 +205,7 @@ cdef bint is_current(ArrayHandle handle) noexcept:
 
 
 cdef class ArrayHandle:
-    """Base class of Tensor: an optional block of realized, C-contiguous data."""
+    """Base class of Tensor: optional realized, C-contiguous data."""
 
     def __cinit__(self, *args, **kwargs):
         self.code = -1
@@ -290,7 +290,7 @@ cdef class ArrayHandle:
 
 cdef int bind(ArrayHandle self, memory, export, dtype_code, tuple shape, node, bint bare,
               bint plain) except -1:
-    """Make `self` realized; one that is to be `bare` only where it has no node yet."""
+    """Make `self` realized; with `bare`, only if it has no node yet."""
     cdef int code = check_code(dtype_code)
     cdef Py_ssize_t nbytes = count_bytes(shape, code)
     if not PyMemoryView_Check(export):
@@ -302,9 +302,9 @@ cdef int bind(ArrayHandle self, memory, export, dtype_code, tuple shape, node, b
         raise errors.ShapeError(
             f"export: expected {nbytes} contiguous bytes for shape {shape}, not {view.len}"
         )
-    before = self.hold, self.memory  # until all fields agree: their end may run any code
+    before = self.hold, self.memory  # held until all fields agree: freeing them may run any code
     if bare and self._uop is not None:
-        return 0  # interrupting code has come first, and may have done more
+        return 0  # interrupting code has given it a node, and may have done more
     self.hold = export
     self.memory = memory
     self.data = <char *> view.buf
@@ -362,16 +362,17 @@ cdef object mark_op = None
 
 
 def _name_mark(op):
-    """Tell the op of nodes that mark a value."""
+    """Set the op of nodes that tag a value."""
     global mark_op
     mark_op = op
 
 
 cdef PyObject *behind(PyObject *handle, int level) noexcept:
-    """What marks the value of a handle, from the outside in, as far as it alone holds it.
+    """Return the tag at a level of the handle's graph, from the root down, or NULL.
 
-    A hook that refers to its own tensor is in such a mark. The collector counts: what others hold,
-    too, must not be shown, and nothing is counted up or down meanwhile.
+    Only tags of nodes that the handle alone owns are returned: the collector counts references, so
+    objects with other owners must not be visited. No reference count may change meanwhile. A tag
+    can have a hook that refers to its own tensor, which is a cycle.
     """
     cdef PyObject *node = <PyObject *> (<ArrayHandle> handle)._uop
     cdef PyObject *operands
@@ -394,7 +395,7 @@ def put_all(list values not None, list gradients not None, list found not None,
             dict pending not None, list births not None, list steady not None,
             dict units not None, dict unit not None, writes):
     cdef ArrayHandle handle
-    cdef list dropped = []  # let go of at the end: what dies may run code
+    cdef list dropped = []  # released at the end, because that may run code
     if local.writes != writes:
         return False
     for entry, node, gradient in found:
@@ -403,7 +404,7 @@ def put_all(list values not None, list gradients not None, list found not None,
             return False
     for entry, node in values:
         if type((<ArrayHandle?> entry).memory) is Memory:
-            return False  # computed meanwhile: its memory has no node yet, which says what is there
+            return False  # computed meanwhile: no node reads its memory yet
     if not pending:
         units.clear()
     units.update(unit)
@@ -418,7 +419,7 @@ def put_all(list values not None, list gradients not None, list found not None,
             handle.severed = NULL
         births[0] += 1
         if handle.data != NULL:
-            # The last assignment counts where handles share memory, so it comes last.
+            # If handles share memory, the last assignment counts, so it must come last.
             pending.pop(id(handle), None)
             pending[id(handle)] = handle
             dropped.append(steady[0])
@@ -436,7 +437,7 @@ def exchange(ArrayHandle handle not None, expected, node, writes=None):
 
 
 cdef int set_gradients(list gradients, list dropped) except -1:
-    """Give each of (handle, value) the gradient, if that is another one than it has."""
+    """Set the gradient of each handle in (handle, value) pairs, if it changes."""
     cdef bint changed = False
     for handle, value in gradients:
         before = handle._grad
@@ -455,7 +456,7 @@ cdef int hand_over(tuple handover, list dropped) except -1:
     copies, gradients = handover
     for handle, address, nbytes in copies:
         if nbytes != handle.nbytes or handle.data == NULL:
-            raise errors.ShapeError(f"expected {handle.nbytes} bytes to hand over, not {nbytes}")
+            raise errors.ShapeError(f"expected {handle.nbytes} bytes to copy, not {nbytes}")
         memmove(handle.data, <const char *> address, <size_t> handle.nbytes)
         wrote()
     set_gradients(<list?> gradients, dropped)
@@ -483,7 +484,7 @@ def draw(ArrayHandle key not None, ArrayHandle counter not None, uint64_t n, lis
     cdef uint32_t *words = <uint32_t *> key.data
     cdef uint64_t *count = <uint64_t *> counter.data
     if key.data == NULL or key.nbytes != 8 or counter.data == NULL or counter.nbytes != 8:
-        raise errors.ShapeError("expected a key of two words and a count of 64 bits")
+        raise errors.ShapeError("key and counter: expected realized data of 8 bytes each")
     taken.append((words[0], words[1], count[0]))
     count[0] += n
     wrote()
@@ -517,7 +518,7 @@ def copy_over(list pairs not None, list births not None, expected):
     for i in range(n):
         target, source = pairs[i]
         if target._link is not None or source._link is not None:
-            return False  # their data may be those of an earlier value
+            return False  # the data of a view may be stale
         if (target.data == NULL or source.data == NULL or target.code != source.code
                 or target.nbytes != source.nbytes):
             return False

@@ -1,4 +1,4 @@
-"""Types of the plans of eager code."""
+"""Types of the cached plans of eager code."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
@@ -14,13 +14,13 @@ from kernelrt.tensor.base import TensorBase
 
 DONE: Final[int]
 UNFIT: Final[int]
-"""The graphs must be compiled again: buffers overlap in another way than those of the plan, this
-thread is already running the plan, or an interpreter gave up."""
+"""The graphs must be compiled again: the buffers overlap differently than those that the plan was
+made for, this thread is already running the plan, or an interpreter gave up."""
 CHANGED: Final[int]
-"""An assignment that the run was to carry out is no longer pending."""
+"""An assignment that the run should carry out is no longer pending, or a tensor was made."""
 
-#: A handle, its old node, its data (owner, export, address, dtype code, shape, bytes), its new
-#: node, and whether it stays watched. Nothing happens if it has data or another node by then.
+#: A handle, its former node, its data (owner, export, address, dtype code, shape, bytes), its new
+#: node, and whether it stays watched. Skipped if the handle has data or another node by then.
 Fresh: TypeAlias = tuple[
     ArrayHandle, UOp | None, Memory | Buffer, memoryview | None, int, int, tuple[int, ...], int,
     UOp | None, bool,
@@ -29,21 +29,21 @@ Fresh: TypeAlias = tuple[
 Reset: TypeAlias = tuple[ArrayHandle, UOp, UOp]
 
 class Prepared:
-    """A plan with the sites of its buffers and results, so that it can run with others.
+    """A plan with the places in its table that buffers and results are bound to.
 
-    If memory that the plan writes overlaps other memory of the plan, the order of its operations is
-    only valid for the first addresses; the plan fits no others.
+    The order of a plan's operations depends on how written buffers overlap others. So buffers that
+    overlap differently do not fit the plan.
 
     Parameters
     ----------
     plan : PlanCore
-        The plan; other code must not run it.
+        Plan to run; without `bindings`, no other object may run it.
     places : iterable of (address, nbytes, written, sites)
-        For each buffer passed to a run: the address bound now, its length, whether the plan writes
-        it, and the sites in the plan's table that hold the address.
+        For each buffer of a run: the address it is bound to now, its length, whether the plan
+        writes to it, and the entries of the plan's table that point to it.
     outputs : iterable of (address, nbytes, sites)
-        For each result: its address in the plan's memory, its length, and the sites in the plan's
-        table that hold the address. Without sites the result is copied.
+        For each result: the address where the plan stores it, its length, and the entries of the
+        plan's table that point to it. A result without entries is copied.
     bindings : callable, optional
         Returns the plan's bindings for this size. Other objects may run the plan with other values.
     """
@@ -66,26 +66,26 @@ class Prepared:
         pending: dict[int, Any],
         born: tuple[list[int], int] | None = None,
     ) -> int:
-        """Run with these BUFFER nodes, hand over to `fresh`, and remove `resets` from pending.
+        """Run with these BUFFER nodes, hand over to `fresh`, and remove `resets` from `pending`.
 
-        No Python code runs between the end of the plan and the end of the call. Return DONE, or the
-        reason why nothing was done. `born` is ``state.births`` and its expected value; if tensors
-        were created since, the result is CHANGED.
+        No Python code runs between the end of the plan and the end of the call. Returns DONE, or
+        UNFIT or CHANGED, if nothing was done. `born` is ``state.births`` and an expected count; the
+        result is CHANGED if the count differs.
         """
 
 def write_unless_born(births: list[int], born: int, target: Buffer, source: Buffer) -> bool:
-    """Copy the bytes of `source` to `target` if ``births[0]`` still is `born`.
+    """Copy the bytes of `source` to `target` if ``births[0]`` is still `born`.
 
-    No Python code runs between the comparison and the copy. Return whether the copy was made.
+    No Python code runs between the comparison and the copy. Return whether the bytes were copied.
     """
 
 def give(fresh: list[Fresh], resets: list[Reset], pending: dict[int, Any]) -> int:
-    """Hand over results that needed no plan, as :meth:`Prepared.run`; return DONE or CHANGED."""
+    """Hand over without a plan, as :meth:`Prepared.run` does; return DONE or CHANGED."""
 
 def new_result(cache: BlockCache, nbytes: int) -> Memory:
-    """Return uninitialized memory for a result."""
+    """Return uninitialised memory for a result."""
 
 def settlement(handle: TensorBase, node: UOp, data: Memory) -> Fresh | None:
-    """Return `TensorBase._settlement` for a tensor without history, view or gradient; else None."""
+    """Return `TensorBase._settlement` if no history, view or gradient is involved; else None."""
 
 def _name_buffer(op: Op) -> None: ...

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Plans of eager code: run again and again, each time with other buffers and fresh results."""
+"""Cached plans of eager code: each run binds other buffers and new results."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -43,13 +43,13 @@ cdef struct Output:
     Site *sites
     Py_ssize_t n_sites
     Py_ssize_t nbytes
-    const char *source  # where the plan leaves it that has no sites
+    const char *source  # where the plan stores a result without sites
 
 
 cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL:
     cdef void *table = PyMem_Calloc(<size_t> count + 1, size)
     if table == NULL:
-        raise errors.OutOfMemoryError("no memory for an eager plan")
+        raise errors.OutOfMemoryError("out of memory: cannot store an eager plan")
     return table
 
 
@@ -69,9 +69,9 @@ cdef void let_go(list held) noexcept:
 
 @cython.final
 cdef class Prepared:
-    """A plan, where it takes its buffers from, and where its results go.
+    """A plan with the places in its table that buffers and results are bound to.
 
-    While it runs the plan's turn is held; two threads with one of these take turns.
+    A run holds exclusive access to the plan; other threads that run it wait.
     """
 
     cdef readonly PlanCore plan
@@ -79,14 +79,14 @@ cdef class Prepared:
     cdef Output *outputs
     cdef Py_ssize_t n_places, n_outputs
     cdef bint begun
-    cdef object bindings  # gives the values of the plan's Variables; None: the plan has none
-    cdef object mark  # stands for it in `plan.bound_by`, which must not keep it alive
+    cdef object bindings  # returns the values of the plan's Variables; None: the plan has none
+    cdef object mark  # identifies this object in `plan.bound_by`, which must not keep it alive
 
     def __init__(self, PlanCore plan not None, places, outputs, bindings=None):
         cdef Py_ssize_t i
         if self.begun:
-            raise errors.PlanBuildError("an eager plan is initialised once")
-        self.begun = True  # before any other code, which may come back here
+            raise errors.PlanBuildError("already initialised; make a new Prepared")
+        self.begun = True  # first, because the code below may call __init__ again
         places, outputs = tuple(places), tuple(outputs)
         self.plan = plan
         self.bindings = bindings
@@ -116,12 +116,13 @@ cdef class Prepared:
 
     def run(self, list buffers not None, list results not None, list fresh not None,
             list resets not None, dict pending not None, tuple born=None):
-        """Run with these BUFFER nodes and hand everything over, without a step in between.
+        """Run with these BUFFER nodes, and hand over the results, in one uninterrupted step.
 
-        UNFIT, and nothing done, where the buffers do not fit, or this thread is running the plan.
+        Return UNFIT, and do nothing, if the buffers do not fit, or this thread is already running
+        the plan.
 
-        Once the plan has run, what was pending is done and its results are the only record of old
-        values: no signal handler and no other thread may see the time from then to the end.
+        Once the plan has run, assignments are carried out, and its results are the only record of
+        old values. So no signal handler and no other thread may run between the plan and the end.
         """
         cdef krt_status status
         cdef size_t op = 0
@@ -136,7 +137,7 @@ cdef class Prepared:
         try:
             self.plan.acquire()
         except errors.PlanBusyError:
-            return KRT_EAGER_UNFIT  # this thread is amid it, and was interrupted
+            return KRT_EAGER_UNFIT  # this code has interrupted a run of the plan on this thread
         try:
             outcome = self.bind(buffers, results, held)
             if outcome == KRT_EAGER_DONE and not unchanged(resets, pending):
@@ -172,7 +173,7 @@ cdef class Prepared:
         return 0
 
     cdef int bind(self, list buffers, list results, list held) except -1:
-        """Bind places and outputs; UNFIT, and nothing done, where the buffers do not fit."""
+        """Bind buffers and results; return UNFIT, and bind none, if the buffers do not fit."""
         cdef Py_ssize_t i
         cdef bint moved = False
         cdef bint rebind = self.mark is not None and self.plan.bound_by is not self.mark
@@ -201,9 +202,9 @@ cdef class Prepared:
             PyMem_Free(data)
 
     cdef bint differ(self, char **data) noexcept:
-        """Return whether a written place overlaps another one in another way than when bound.
+        """Return whether a written buffer overlaps another one differently than when bound.
 
-        The order of the plan's operations holds as long as none does.
+        The order of the plan's operations is valid only for the overlaps it was made for.
         """
         cdef Py_ssize_t i, j
         cdef Place *one
@@ -258,7 +259,7 @@ cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -
     for entry, expected, memory, hold, address, code, shape, nbytes, node, stays in fresh:
         handle = <ArrayHandle> entry
         if handle.data != NULL or handle._uop is not expected:
-            continue  # somebody else gave it a value, the same one or a later one
+            continue  # other code gave it a value, the same or a later one
         dropped.append(expected)
         handle.hold = hold
         handle.memory = memory
@@ -278,7 +279,7 @@ cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -
 
 
 def give(list fresh not None, list resets not None, dict pending not None):
-    """Hand over what took no plan: results that are there, assignments that change nothing."""
+    """Hand over without a plan: results that exist, and assignments that change nothing."""
     cdef list dropped = []
     if not unchanged(resets, pending):
         return KRT_EAGER_CHANGED
@@ -296,7 +297,7 @@ cdef Py_ssize_t fill(Site **table, tuple sites) except -1:
 
 
 def new_result(BlockCache cache not None, Py_ssize_t nbytes):
-    """Uninitialised memory for a result."""
+    """Return uninitialised memory for a result."""
     return new_memory(cache, nbytes)
 
 

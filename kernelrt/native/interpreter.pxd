@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Programs that compute graphs without a plan, for other extensions."""
+"""Interpreter of graphs, for other extension modules."""
 
 from libc.stdint cimport int64_t
 
@@ -40,7 +40,7 @@ cdef class Budget:
 
 cdef class Interpretation:
     cdef krt_step *steps
-    cdef int64_t *numbers_of_steps  # what `layout` and `more` of all steps point to
+    cdef int64_t *numbers_of_steps  # storage of `layout` and `more` of all steps
     cdef Py_ssize_t n_steps, n_buffers, n_results, arena
     cdef readonly Budget budget
     cdef readonly double cost
@@ -48,8 +48,8 @@ cdef class Interpretation:
     cdef list numbers, calls, writes
     cdef object keeps
 
-    # True if the next run would exceed the budget. Then the graphs are compiled.
+    # Return whether the next run would exceed the budget. If so, the graphs are compiled.
     cdef bint is_spent(self) noexcept
 
-    # Run all steps, and call the functions between them. False if an index is out of range.
+    # Run all steps and the calls between them. Return False if an index is out of range.
     cdef bint compute(self, char **bases) except -1

@@ -1,4 +1,4 @@
-"""Types of the interpreter, which computes graphs without compiling them."""
+"""Types of the interpreter of graphs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -11,23 +11,23 @@ from kernelrt.native.memory import BlockCache, Memory
 
 #: Maximum number of axes of a step.
 AXES: Final[int]
-#: Number of elements that one call of a function computes.
+#: Number of elements that a block function computes in one call.
 BLOCK: Final[int]
-#: Bases of operands. Buffers begin at FIRST_BUFFER, and results follow them.
+#: Indices of base addresses. Buffers begin at FIRST_BUFFER, and results follow them.
 CONSTANTS: Final[int]
 ARENA: Final[int]
 FIRST_BUFFER: Final[int]
 LOOPS: Final[dict[tuple[str, int, int], int]]
-"""Addresses of loops, keyed by operation and the dtype codes of the last operand and the result.
-Loops that only move elements are keyed by the element size in bytes."""
+"""Addresses of loops by (operation, dtype code of the last operand, dtype code of the result).
+Loops that move elements of any dtype have the bytes of an element in place of the codes."""
 
 class Budget:
-    """The budget for interpreting a family of graphs.
+    """Budget for interpreting a family of graphs.
 
     Attributes
     ----------
     spent : float
-        Estimated cost of all runs so far, in nanoseconds. Infinity means: compile the graphs now.
+        Estimated cost of all runs so far, in nanoseconds. Infinity: compile the graphs now.
     limit : float
         Estimated cost of compiling, in nanoseconds.
     """
@@ -49,7 +49,7 @@ def joined(
     """
 
 class Interpretation:
-    """An interpreted program that runs instead of a plan.
+    """A program that computes graphs in place of a compiled plan.
 
     Parameters
     ----------
@@ -62,15 +62,15 @@ class Interpretation:
     constants : bytes
         Elements of constants.
     arena : int
-        Size in bytes of the memory that a run needs for its values.
+        Bytes of memory that a run needs for its values.
     numbers : list of (offset, code, position)
-        CONST nodes whose numbers vary: the offset of the number in that memory, its dtype code,
-        and the index of the node in the `buffers` of a run.
+        CONST nodes whose numbers vary: offset of the number in the arena, code of its dtype, and
+        position of the node in the `buffers` of a run.
     n_buffers, n_results : int
         Number of BUFFER nodes, which come before the CONST nodes, and number of results.
     writes : list of (position, offset, nbytes)
-        Copies to buffers at the end of a run: the index of the buffer, the offset of the value in
-        the memory of the run, and its size.
+        Copies to buffers at the end of a run: position of the buffer, offset of the value in the
+        arena, and its size in bytes.
     cost : float
         Estimated cost of a run, in nanoseconds.
     budget : Budget
@@ -109,12 +109,12 @@ class Interpretation:
         pending: dict[int, Any],
         born: tuple[list[int], int] | None = None,
     ) -> int:
-        """Compute graphs, given their BUFFER and CONST nodes, and hand everything over.
+        """Compute graphs, given their BUFFER and CONST nodes, and hand over the results.
 
-        Return the same values as :meth:`kernelrt.native.eager_plan.Prepared.run`. UNFIT means that
-        an index is out of range or memory is short. Nothing was done then, and graphs of this
-        structure are compiled from now on.
+        Returns the same values as :meth:`kernelrt.native.eager_plan.Prepared.run`. UNFIT means that
+        an index is out of range or memory is short: nothing was done, and graphs of this structure
+        are compiled from now on.
         """
 
 def _name_memory(array: type[np.ndarray[Any, Any]], memory: BlockCache) -> None:
-    """Set NumPy's array class, and the allocator of memory for runs."""
+    """Set NumPy's array class, and the allocator of the memory of runs."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Programs that compute graphs step by step, in C, without a plan."""
+"""Interpreter of graphs: programs of C loops that run step by step, without a compiled plan."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -34,7 +34,7 @@ cdef BlockCache allocator = None
 
 
 def _name_memory(array, BlockCache memory not None):
-    """Set NumPy's class of arrays, and what gives memory to runs."""
+    """Set NumPy's array class, and the allocator of the memory of runs."""
     global ndarray, allocator
     ndarray, allocator = array, memory
 
@@ -57,7 +57,7 @@ cdef class Budget:
         self.limit = INFINITY
 
 
-# ---- what programs are written with
+# ---- helpers for writing programs
 
 
 def joined(sizes, list strides not None):
@@ -92,7 +92,7 @@ def joined(sizes, list strides not None):
 cdef void *zeroed(Py_ssize_t count, size_t size) except NULL:
     cdef void *found = PyMem_Calloc(<size_t> count + 1, size)
     if found == NULL:
-        raise errors.OutOfMemoryError("no memory for the steps of a graph")
+        raise errors.OutOfMemoryError("out of memory: cannot store the steps of a graph")
     return found
 
 
@@ -107,7 +107,7 @@ cdef class Interpretation:
         cdef Py_ssize_t used = 0
         cdef krt_step *step
         if self.steps != NULL:
-            raise errors.PlanBuildError("an interpretation is initialised once")
+            raise errors.PlanBuildError("already initialised; make a new Interpretation")
         self.arena, self.constants, self.numbers = arena, constants, numbers
         self.calls, self.writes, self.keeps = list(calls), writes, keeps
         self.n_buffers, self.n_results = n_buffers, n_results
@@ -166,12 +166,12 @@ cdef class Interpretation:
                 for offset, code, i in self.numbers:
                     put_number(memory.data + offset, code, (<Node?> buffers[i]).arg)
                 done = self.compute(bases)
-            except MemoryError:  # compiled code fuses operations, and needs less
+            except MemoryError:  # compiled code fuses operations and needs less memory
                 done = False
             if not done:
                 self.budget.spent = INFINITY
                 return KRT_EAGER_UNFIT
-            # From here on no Python code runs until all is handed over.
+            # From here on, no Python code runs until the results are handed over.
             if not unchanged(resets, pending) or (born is not None and born[0][0] != born[1]):
                 return KRT_EAGER_CHANGED
             for i, offset, nbytes in self.writes:
@@ -202,14 +202,14 @@ cdef class Interpretation:
 
 
 cdef int put_number(char *place, int code, number) except -1:
-    """Write the number of a CONST as an element of the type with this code."""
+    """Write the number of a CONST as an element of the dtype with this code."""
     cdef uint64_t bits
     if code == FLOAT32:
         (<float *> place)[0] = <float> <double> number
     elif code == FLOAT64:
         (<double *> place)[0] = <double> number
     else:
-        # The lowest bytes are the number in any narrower type, on little-endian machines.
+        # On little-endian machines, the lowest bytes are the number in any narrower type.
         bits = <uint64_t> (int(number) & 0xFFFFFFFFFFFFFFFF)
         memcpy(place, &bits, sizeof(bits))
     return 0
