@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Lazy tensors, for other extensions."""
+"""Lazy tensors, for other extension modules."""
 
 from kernelrt.native.array_handle cimport ArrayHandle
 from kernelrt.native.node cimport Node
@@ -9,24 +9,24 @@ cdef class LazyHandle(ArrayHandle):
     pass
 
 
-# The node that an operation reads of a tensor; None where Python code has to look.
+# Return the node that an operation reads of a tensor; None if Python code has to find it.
 cdef Node node_of(ArrayHandle self)
 
-# A tensor of a node; nobody is told of it yet.
+# Return a tensor of a node, in no register yet.
 cdef ArrayHandle bare(object kind, Node node, object code)
 
-# A lazy tensor of a node; in a trace, one of that trace. `code` is that of the operation.
+# Return a lazy tensor of a node; in a trace, a tensor of that trace. `code` is the operation's.
 cdef ArrayHandle made(object kind, Node node, object code)
 
-# A view of a node, outside of traces; `below` is the value of the root that the node is made of.
+# Return a view with a node, outside traces; the node is computed from `below`, the root's value.
 cdef ArrayHandle shown(
     object kind, Node node, object code, ArrayHandle root, tuple path, Node below, object layout)
 
-# Carry out what is pending if it changes what a tensor reads.
+# Carry out pending assignments if they change memory that a tensor reads.
 cdef int settle(ArrayHandle self) except -1
 
-# Bind a view to the memory of its root; False, with nothing done, where Python code has to look.
+# Bind a view to the memory of its root; return False, and do nothing, if Python code has to do it.
 cdef bint lend(ArrayHandle view) except -1
 
-# Give a result of a plan its node; False where Python code has to.
+# Give a result of a plan its node; return False if Python code has to do it.
 cpdef bint adopted(ArrayHandle handle) except -1

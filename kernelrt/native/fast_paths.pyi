@@ -15,18 +15,18 @@ from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.views import Kind
 
 class LazyHandle(ArrayHandle):
-    """A handle that may have a node and no data yet."""
+    """Handle that may have a node and no data yet."""
 
     @property
     def uop(self) -> UOp:
         """Node with the value of this tensor.
 
-        Operations read it to use the tensor. If code outside can write the memory, the node holds a
-        copy of the current elements.
+        Operations read it to use the tensor as an operand. If outside code can write the memory,
+        the node has the elements of the moment of this call.
         """
 
     def _live(self) -> UOp:
-        """Return the node with the value of this tensor; it reads shared memory directly."""
+        """Return the node with the value of this tensor; it reads shared memory without a copy."""
 
     @classmethod
     def _of(cls, node: UOp) -> Self:
@@ -36,60 +36,60 @@ def is_changing(handle: ArrayHandle, node: UOp) -> bool:
     """Return whether an assignment to a handle, or to memory that its node reads, is pending."""
 
 def storage_node(buffer: Buffer, shape: tuple[int, ...]) -> UOp | None:
-    """Return the elements of `buffer` as a node of `shape`, in row-major order.
+    """Return the elements of `buffer` as a node of `shape`, packed in row-major order.
 
-    Return None if the sizes need further checks, for example if no tensor can have them.
+    Return None if Python code has to check the sizes, for example if no tensor can have them.
     """
 
 def adopted(handle: TensorBase) -> bool:
-    """Do what `TensorBase._adopt` does for a result of a plan; return False if it is not one."""
+    """Do the work of `TensorBase._adopt` for a result of a plan; return False for other tensors."""
 
 def shows_memory(view: TensorBase) -> bool:
-    """Return whether the root of a view has current data and no trace is active.
+    """Return whether the root of a view has current data, and no trace is active.
 
-    A view that is contiguous in the data is bound to it.
+    Also bind the view to the data if its elements are contiguous there.
     """
 
 def commits_of(
     handles: Iterable[TensorBase],
 ) -> tuple[list[tuple[UOp, UOp]], list[Reset]]:
-    """Return storage and value of each assignment, and the records to carry them out."""
+    """Return (storage, value) and the Reset of each pending assignment to `handles`."""
 
 def put_rows(tensor: TensorBase, index: object, value: object) -> bool:
-    """Assign a tensor or a number to contiguous elements, if no other work is involved.
+    """Assign a tensor or a number to contiguous elements of a tensor.
 
-    Return False, with nothing done, in other cases.
+    Return False, and do nothing, if another way has to assign it.
     """
 
 def fill_or_copy(tensor: TensorBase, value: object) -> bool:
-    """Assign a number, or a tensor of the same shape and dtype, to all elements of stored memory.
+    """Assign a number, or a tensor of the same shape and dtype, to all elements of a tensor.
 
-    Return False, with nothing done, in other cases.
+    Return False, and do nothing, if another way has to assign it.
     """
 
 def put_shown(view: TensorBase, value: TensorBase) -> bool:
-    """Assign a tensor to the elements of a view, as :func:`put_rows` does."""
+    """Assign a tensor to the elements of a view, like :func:`put_rows`."""
 
 def moment() -> tuple[int, int]:
-    """Return the counts of memory writes and of computed lazy tensors, over all threads."""
+    """Return the numbers of writes to memory and of computed lazy tensors, in all threads."""
 
 def put_whole(tensor: TensorBase, value: TensorBase, begun: tuple[int, int]) -> bool | None:
     """Assign a value to all elements of a tensor with memory; the caller holds the lock.
 
-    Return False if this path cannot assign it. Return None if memory that `value` reads may have
-    changed since :func:`moment` returned `begun`: the caller must compute the value again.
+    Return False if another way has to assign it. Return None if memory that `value` reads may have
+    changed since :func:`moment` returned `begun`: then compute the value again.
     """
 
 def quicken(
     operation: Callable[..., Any], op: Op, swapped: bool = False, whole: bool = True
 ) -> None:
-    """Add a fast path to an operation of a tensor and one operand: build `op` of the two directly.
+    """Give a binary operation a fast path that makes an `op` node of its two operands.
 
-    With `swapped` the operand comes first. Without `whole`, integers do not use the fast path.
+    With `swapped`, the second operand comes first. Without `whole`, integers take the slow path.
     """
 
 def quicken_rows(operation: Callable[..., Any]) -> None:
-    """Add a fast path to indexing, for contiguous elements selected by ints and a slice."""
+    """Give an indexing operation a fast path for integers and a slice with a contiguous result."""
 
 def _name_state(
     pending: dict[int, Any],

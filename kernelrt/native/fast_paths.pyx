@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""The short roads of eager code: nodes of tensors, and operations whose operands need no care.
+"""Fast paths of eager code: nodes of tensors, and operations on operands without special cases.
 
-Each is taken only where one look tells that nothing is in the way: no trace but the one that made
-the operands, no assignment that is pending to what is read, no memory that code outside can write.
-Elsewhere the answer is None, and the method in Python does all of it.
+A fast path is taken only if cheap checks pass: no trace is active but the one that made the
+operands, no assignment to memory that is read is pending, and no outside code can write the memory.
+Otherwise the function returns None or False, and the method in Python handles the call.
 """
 
 from cpython.dict cimport PyDict_Contains, PyDict_Size
@@ -38,7 +38,7 @@ cdef object lock = None
 
 def _name_state(dict now_pending, list now_steady, list now_births, Roster now_watched,
                 list now_shared, dict now_units, now_lock):
-    """Tell where the state of this process stands; see kernelrt.tensor.state."""
+    """Set the registers of the process; see kernelrt.tensor.state."""
     global pending, steady, births, watched, shared, units, lock
     pending, steady, births = now_pending, now_steady, now_births
     watched, shared, units, lock = now_watched, now_shared, now_units, now_lock
@@ -48,7 +48,7 @@ cdef object note_made = None
 
 
 def _name_debugging(note):
-    """Tell what is called for each tensor that a thread makes while it debugs."""
+    """Set the function that is called for each tensor that a debugging thread makes."""
     global note_made
     note_made = note
 
@@ -64,7 +64,7 @@ cdef int MOST_DEPTH = 0
 
 
 def _name_ops(moves, constant, buffer, reshape, expand, detach, int turn_depth, int most_depth):
-    """Set some ops, those that move elements, and the depths at which graphs are computed."""
+    """Set some ops, the ops that move elements, and the depths at which graphs are cut."""
     global MOVES, CONST, BUFFER, RESHAPE, EXPAND, DETACH, TURN_DEPTH, MOST_DEPTH
     MOVES, CONST, BUFFER, RESHAPE, EXPAND = moves, constant, buffer, reshape, expand
     DETACH = detach
@@ -83,7 +83,7 @@ cdef object flush = None
 
 
 cdef int settle(ArrayHandle self) except -1:
-    """Carry out what is pending if it changes what a tensor reads."""
+    """Carry out pending assignments if they change memory that a tensor reads."""
     if PyDict_Size(pending) == 0 or tracing():
         return 0
     if self._link is not None:
@@ -96,12 +96,12 @@ cdef int settle(ArrayHandle self) except -1:
 
 
 cdef bint shows_current(Link link) except -1:
-    """Return whether the node of a view is made of the value of its root, and no write is pending.
+    """Return whether a view's node reads the current value of the root, and no write is pending.
 
-    False, too, where Python code has to look.
+    Also False if Python code has to decide.
     """
     cdef ArrayHandle root
-    if link.root is None or link.below is None:  # or the collector has begun to clear the view
+    if link.root is None or link.below is None:  # the collector has begun to clear the view
         return False
     root = <ArrayHandle> link.root
     if root._uop is not link.below:
@@ -110,14 +110,14 @@ cdef bint shows_current(Link link) except -1:
         for index, node in <tuple> link.fixed:
             if (<ArrayHandle> index)._uop is not node:
                 return False
-        return not is_changing(root, <Node> link.node)  # which reads the indices, too
+        return not is_changing(root, <Node> link.node)  # this node reads the indices, too
     return not is_changing(root, <Node> link.below)
 
 
 cdef bint lend(ArrayHandle view) except -1:
-    """Bind a view to the memory of its root, where its elements are one run there.
+    """Bind a view to the memory of its root, if its elements are contiguous there.
 
-    Return False, with nothing done, where Python code has to look: see `views.enter` and `borrow`.
+    Return False, and do nothing, if Python code has to do it: see `views.enter` and `borrow`.
     """
     cdef Link link = <Link> view._link
     cdef ArrayHandle root
@@ -149,7 +149,7 @@ def shows_memory(ArrayHandle view not None):
 
 
 cdef Node live(ArrayHandle self):
-    """Return the node that `TensorBase._live` finds; None where Python code has to look."""
+    """Return the node that `TensorBase._live` returns; None if Python code has to find it."""
     cdef Link link
     cdef Node node
     self._used = True
@@ -174,7 +174,7 @@ cdef Node live(ArrayHandle self):
 
 
 cdef Node detached(Node node):
-    """`node` as a value that gradients do not pass."""
+    """Return `node` under a DETACH, which stops gradients."""
     cdef Node found
     if node.op is CONST or (node.op is DETACH and node.arg is None):
         return node
@@ -184,7 +184,7 @@ cdef Node detached(Node node):
 
 
 cdef bint is_outside(ArrayHandle self):
-    """Return False only if no code outside can write the memory of a tensor."""
+    """Return False only if no outside code can write the memory of a tensor."""
     if self._link is not None:
         if (<Link> self._link).root is None:
             return True
@@ -194,13 +194,13 @@ cdef bint is_outside(ArrayHandle self):
 
 
 cdef Node node_of(ArrayHandle self):
-    """Return the node that `TensorBase.uop` finds; None where Python code has to look."""
+    """Return the node that `TensorBase.uop` returns; None if Python code has to find it."""
     cdef Node node = live(self)
     return None if node is not None and shared[0] and is_outside(self) else node
 
 
 cdef ArrayHandle bare(object kind, Node node, object code):
-    """A tensor of a node; nobody is told of it yet."""
+    """Return a tensor of a node, in no register yet."""
     cdef ArrayHandle tensor = <ArrayHandle?> new_instance(kind)
     tensor._uop = node
     tensor._plain = not records_gradients()
@@ -210,7 +210,7 @@ cdef ArrayHandle bare(object kind, Node node, object code):
 
 
 cdef ArrayHandle made(object kind, Node node, object code):
-    """A tensor that is yet to be computed from a node; in a trace, one that has no value."""
+    """Return a lazy tensor of a node; in a trace, a tensor of that trace."""
     cdef ArrayHandle tensor = bare(kind, node, code)
     if tracing():
         tensor._born = get(KRT_TRACE)
@@ -239,23 +239,23 @@ cdef ArrayHandle shown(
 
 
 cdef enum:
-    #: Two places of a graph are alike if so many operations above them are.
+    #: Two nodes of a graph are alike if this many operations, downwards from each, are equal.
     N_ALIKE = 8
-    #: How many operations are searched for places that are alike.
+    #: Maximum number of operations that are searched for nodes that are alike.
     N_SEARCHED = 256
-    #: How many ends of turns are remembered.
+    #: Maximum number of cut positions that are remembered.
     N_ENDS = 1024
 
-#: Hashes of the operations above the places where loops are cut.
+#: Hashes of the operations, downwards from nodes, at which the graphs of loops are cut.
 cdef set turn_ends = set()
 
 
 cdef bint ends_turn(Node node) except -1:
-    """Return whether a value is one that a loop without `realize()` computes in each turn.
+    """Return whether a loop without `realize()` computes this value in each iteration.
 
-    The operations above it have come at least twice before, at equal distances, and ended in values
-    of tensors there, too. Of each loop one such value is chosen. So graphs that end there have one
-    structure, and one plan.
+    The graph below the node repeats: the operations downwards from it occur at least twice more, at
+    equal distances, and start at values of tensors there, too. One such value is chosen for each
+    loop. So the graphs that are cut there have the same structure, and use one plan.
     """
     cdef uint64_t[N_SEARCHED] path
     cdef PyObject *nodes[N_SEARCHED]
@@ -275,7 +275,7 @@ cdef bint ends_turn(Node node) except -1:
         return False
     for i in range(1, distance):
         if place_of(path + i) in turn_ends:
-            return False  # the turn has another end, which comes again
+            return False  # iterations of this loop are cut at another value
     if len(turn_ends) == N_ENDS:
         turn_ends.clear()
     turn_ends.add(place_of(path))
@@ -283,7 +283,7 @@ cdef bint ends_turn(Node node) except -1:
 
 
 cdef uint64_t place_of(const uint64_t *path) noexcept:
-    """A hash of the operations above a place of a graph."""
+    """Return a hash of the first `N_ALIKE` operations of a path."""
     cdef Py_ssize_t i
     cdef uint64_t place = 0
     for i in range(N_ALIKE):
@@ -294,7 +294,7 @@ cdef uint64_t place_of(const uint64_t *path) noexcept:
 cdef Py_ssize_t descend(
     Node node, uint64_t *path, PyObject **nodes, Py_ssize_t most
 ) noexcept:
-    """Write down at most so many operations of the longest path below `node`; return how many."""
+    """Write at most `most` operations of the longest path down from `node`; return the number."""
     cdef Node below
     cdef Py_ssize_t i, n = 0
     while n < most and PyTuple_GET_SIZE(node.src):
@@ -317,26 +317,26 @@ cdef extern from "Python.h":
 
 
 cdef class LazyHandle(ArrayHandle):
-    """A handle that may have a node and no data yet."""
+    """Handle that may have a node and no data yet."""
 
     @property
     def uop(self):
-        """The node whose value this tensor has.
+        """Node with the value of this tensor.
 
-        Operations read it to use the tensor. Where code outside can write the memory, it has the
-        elements that are there now.
+        Operations read it to use the tensor as an operand. If outside code can write the memory,
+        the node has the elements of the moment of this call.
         """
         cdef Node node = node_of(self)
         return self._taken_node() if node is None else node
 
     def _live(self):
-        """Return the node whose value this tensor has; it reads shared memory itself."""
+        """Return the node with the value of this tensor; it reads shared memory without a copy."""
         cdef Node node = live(self)
         return self._live_node() if node is None else node
 
     @classmethod
     def _of(cls, Node node not None):
-        """A tensor that is yet to be computed from `node`."""
+        """Return a lazy tensor with the value of `node`."""
         return made(cls, node, None)
 
 
@@ -344,7 +344,7 @@ cdef class LazyHandle(ArrayHandle):
 
 
 cdef Node flat_node(Exporter buffer):
-    """The node of the memory of `buffer`."""
+    """Return the BUFFER node of `buffer`."""
     cdef Node node = intern(BUFFER, buffer.dtype, (), buffer)
     if node.cached_shape is None:
         shape = (buffer.size,)
@@ -353,7 +353,7 @@ cdef Node flat_node(Exporter buffer):
 
 
 cpdef Node storage_node(Exporter buffer, tuple shape):
-    """The elements of `buffer` as a node of `shape`; None where no tensor can have that shape."""
+    """Return the elements of `buffer` as a node of `shape`; None if no tensor can have it."""
     return moved(RESHAPE, flat_node(buffer), shape)
 
 
@@ -393,22 +393,22 @@ def commits_of(handles):
 
 cdef object DOUBLE = None
 cdef object FLOAT = None
-cdef tuple WIDE = ()  # where no intermediate has another type
+cdef tuple WIDE = ()  # dtypes whose intermediates have the same dtype
 cdef dict TYPES = {}
 
 
 def _name_types(narrow, broad, tuple wide, dict by_code):
-    """Tell two types, those that sums and products are computed in, and all by their codes."""
+    """Set two dtypes, the dtypes that are their own accumulation dtypes, and all dtypes by code."""
     global FLOAT, DOUBLE, WIDE, TYPES
     FLOAT, DOUBLE, WIDE, TYPES = narrow, broad, wide, by_code
 
 
 cdef class Rule:
-    """The op of a method of two operands."""
+    """Op of a method with two operands."""
 
     cdef object op
     cdef bint swapped
-    cdef bint whole  # whether integers have the same op
+    cdef bint whole  # whether the op also holds for integers
 
 
 cdef bint is_wide(object dtype) noexcept:
@@ -435,7 +435,7 @@ cdef bint same_sizes(Node a, Node b) except -1:
 
 
 cdef tuple joint_shape(tuple one, tuple two):
-    """Broadcast two static shapes; None where they do not broadcast, or are not static."""
+    """Broadcast two static shapes; return None if they do not broadcast or are not static."""
     cdef Py_ssize_t i, more
     cdef list sizes
     if PyTuple_GET_SIZE(one) < PyTuple_GET_SIZE(two):
@@ -462,7 +462,7 @@ cdef Node broadcast_to(Node x, tuple shape):
 
 
 cdef Node number(object value, Node beside):
-    """A Python number as an operand beside a node; None where the types need promotion."""
+    """Return a Python number as an operand for use with a node; None if dtypes need promotion."""
     cdef Node node
     cdef double exact
     cdef tuple shape = beside.shape
@@ -540,7 +540,7 @@ def quicken(Operation operation not None, op, bint swapped=False, bint whole=Tru
     operation.short_road = combined
 
 
-# ---- rows, and runs of rows
+# ---- contiguous rows
 
 
 cdef object ALL = slice(None)
@@ -551,13 +551,13 @@ cdef object allocator = None
 
 
 def _name_views(buffer, numbers, memory, index):
-    """Tell the class of buffers, what gives their ids, their memory, and the kind of an index."""
+    """Set the class of buffers, the iterator of their ids, their allocator, and the INDEX kind."""
     global Buffer, ids, allocator, INDEX
     Buffer, ids, allocator, INDEX = buffer, numbers, memory, index
 
 
 cdef Node part_of(Node memory, size_t first, size_t size):
-    """The BUFFER node of `size` elements from `first` on."""
+    """Return the BUFFER node of `size` elements, beginning at `first`."""
     cdef Exporter whole = <Exporter> memory.arg
     cdef Exporter part = <Exporter> new_instance(Buffer)
     cdef size_t width = whole.nbytes // whole.size
@@ -571,7 +571,7 @@ cdef Node part_of(Node memory, size_t first, size_t size):
 
 
 cdef struct Run:
-    Py_ssize_t start  # its first element
+    Py_ssize_t start  # index of the first element
     Py_ssize_t size
 
 
@@ -589,7 +589,7 @@ cdef tuple items_of(object index):
 
 
 cdef bint read_integer(ArrayHandle index, Py_ssize_t *found) except -1:
-    """Read an integer tensor without axes; False where it is another one, or not computed."""
+    """Read a computed 0-d integer tensor; return False for any other tensor."""
     cdef Node node
     cdef Exporter buffer
     cdef const char *place
@@ -611,7 +611,7 @@ cdef bint read_integer(ArrayHandle index, Py_ssize_t *found) except -1:
         place = buffer.place()
     if place == NULL or (width == 8 and not node.dtype.is_signed):
         return False
-    memcpy(&wide, place, width)  # the lower bytes: all supported machines are little-endian
+    memcpy(&wide, place, width)  # fills the low bytes: all supported machines are little-endian
     if node.dtype.is_signed and width < 8 and wide >> (8 * width - 1):
         wide -= <int64_t> 1 << (8 * width)
     found[0] = wide
@@ -619,7 +619,7 @@ cdef bint read_integer(ArrayHandle index, Py_ssize_t *found) except -1:
 
 
 cdef tuple with_numbers(tuple items):
-    """Items of an index, with the numbers of integer tensors that are computed and have no axes."""
+    """Return the items of an index with computed 0-d integer tensors replaced by their numbers."""
     cdef list found = None
     cdef Py_ssize_t i, number = 0
     for i in range(PyTuple_GET_SIZE(items)):
@@ -632,15 +632,15 @@ cdef tuple with_numbers(tuple items):
 
 
 cdef bint has_rows(ArrayHandle self) noexcept:
-    """Return whether a tensor is realized, and other tensors may show its rows."""
+    """Return whether a tensor is realized, and views of its rows can be made here."""
     return self.data != NULL and self.nbytes != 0 and self._link is None and not tracing()
 
 
 cdef tuple run_of(tuple shape, tuple items, Run *run):
-    """Find the run of elements that an index names in a tensor of this shape.
+    """Find the contiguous range of elements that an index selects in a tensor of this shape.
 
     Such an index has integers first, then at most one slice, and then whole axes. Return the shape
-    of what it names; None where that is all, nothing, or no run.
+    of the selection; None if it is the whole tensor, empty, or not contiguous.
     """
     cdef Py_ssize_t n = PyTuple_GET_SIZE(items), axis = 0, i, at, length, count
     cdef Py_ssize_t stop = 0, step = 0
@@ -681,7 +681,7 @@ cdef tuple run_of(tuple shape, tuple items, Run *run):
 
 
 cdef Node memory_below(ArrayHandle self):
-    """The BUFFER node that a realized tensor lies in, once what is pending there is done."""
+    """Return the BUFFER node of a realized tensor, after carrying out pending assignments to it."""
     cdef Node node
     cdef Exporter buffer
     settle(self)
@@ -699,7 +699,7 @@ cdef Node memory_below(ArrayHandle self):
 
 
 cdef Node run_node(Node memory, Run run, tuple shape):
-    """The node of a run of elements."""
+    """Return the node of a contiguous range of elements."""
     cdef Node found = part_of(memory, <size_t> run.start, <size_t> run.size)
     if PyTuple_GET_SIZE(shape) != 1:
         found = intern(RESHAPE, found.dtype, (found,), shape)
@@ -708,7 +708,7 @@ cdef Node run_node(Node memory, Run run, tuple shape):
 
 
 cdef tuple packed(tuple shape):
-    """The layout of elements in row-major order: the sizes, and the strides in elements."""
+    """Return the row-major layout of a shape: sizes, and strides in elements."""
     cdef Py_ssize_t i, stride = 1
     cdef list strides = list(shape)
     for i in range(PyTuple_GET_SIZE(shape) - 1, -1, -1):
@@ -718,7 +718,7 @@ cdef tuple packed(tuple shape):
 
 
 cdef object rows(object rule, object code, object self, object index):
-    """Make the view of a run of elements; None where the index or the tensor needs Python code."""
+    """Return the view of a contiguous range of elements; None if Python code has to make it."""
     cdef ArrayHandle handle
     cdef Node memory
     cdef Moment begun
@@ -754,18 +754,18 @@ cdef bint no_history(ArrayHandle self) except -1:
 
 
 cdef bint is_own(ArrayHandle self) except -1:
-    """Return whether no trace, no owner of a ``data`` and nobody outside has to know of writes."""
+    """Return whether writes concern no trace, no owner of a ``data`` alias and no outside code."""
     return (not tracing() and getattr(self, "_whose", None) is None
             and not (shared[0] and is_outside(self)))
 
 
 cdef bint takes_values(ArrayHandle self) except -1:
-    """Return whether parts of a tensor may be assigned: no leaf, no history, no shared memory."""
+    """Return whether parts of a tensor may be assigned here: no leaf, history or shared memory."""
     return self._leaf is None and no_history(self) and is_own(self)
 
 
 cdef ArrayHandle bound(object kind, Node found):
-    """A tensor over the part of memory that a node shows."""
+    """Return a tensor over the part of memory that a node reads."""
     cdef Exporter buffer = <Exporter> memory_node(found).arg
     cdef ArrayHandle part = <ArrayHandle?> new_instance(kind)
     part._plain = True
@@ -784,9 +784,9 @@ cdef bint is_filled(Node node) noexcept:
 
 
 cdef bint reads_beside(Node node, Exporter part, int *left) except -1:
-    """Return whether a graph reads other bytes of the memory that `part` lies in.
+    """Return whether a graph reads other bytes of the storage of `part`.
 
-    False where it has more than `left` nodes.
+    At most `left` nodes are visited; the others count as not reading it.
     """
     cdef Exporter read
     if left[0] <= 0:
@@ -805,9 +805,9 @@ cdef bint reads_beside(Node node, Exporter part, int *left) except -1:
 cdef bint put_value(
     object kind, Node found, ArrayHandle given, ArrayHandle part=None
 ) except -1:
-    """Assign a value to the part of memory that a node shows; False if nothing was done.
+    """Assign a value to the part of memory that a node reads; return False if nothing was done.
 
-    That part is a tensor of its own unless it is given.
+    `part` is a tensor over that part; it is made if it is None.
     """
     cdef unsigned long writes
     cdef int left = 64
@@ -817,21 +817,21 @@ cdef bint put_value(
             or (records_gradients() and not no_history(given)) or not same_sizes(found, node)):
         return False
     if given.data == NULL and is_filled(node):
-        return False  # the caller may write one number to all elements
+        return False  # the caller may fill the elements with one number
     if part is None:
         part = bound(kind, found)
     with lock:
         if is_changing(part, found):
-            return False  # another thread has assigned to the memory since it was settled
+            return False  # another thread has assigned to the memory in the meantime
         if given.data == NULL and reads_beside(node, <Exporter> memory_node(found).arg, &left):
-            # A plan for both would depend on how far apart the value reads and the write are.
+            # A plan for both would depend on the distance between the memory read and written.
             try:
                 compute(given)
-            except Warning:  # raised as an error; the value is there
+            except Warning:  # a warning raised as an error; the value is computed
                 if given.data != NULL:
                     put_value(kind, found, given, part)
                 raise
-        writes = now().writes  # before the value is taken: code may come in between
+        writes = now().writes  # before node_of, which may run other code
         node = node_of(given)
         if node is None:
             return False
@@ -842,13 +842,13 @@ cdef bint put_value(
 
 
 cdef bint is_written_as(object value, Node found) except -1:
-    """Return whether a number is an element of the type of a node that can be written at once."""
+    """Return whether a number can be written directly as an element of a node's dtype."""
     return number(value, found) is not None and (
         is_wide(found.dtype) or found.dtype is FLOAT or found.dtype is DOUBLE)
 
 
 cdef bint put_number(object kind, Node found, object value) except -1:
-    """Write a number to the part of memory that a node shows; False if nothing was done."""
+    """Write a number to the part of memory that a node reads; return False if nothing was done."""
     if (<Exporter> memory_node(found).arg)._storage.readonly or not is_written_as(value, found):
         return False
     with lock:
@@ -856,7 +856,7 @@ cdef bint put_number(object kind, Node found, object value) except -1:
 
 
 cdef bint shows_run(ArrayHandle view, ArrayHandle root, Run run) except -1:
-    """Return whether a view shows a run of elements of its root."""
+    """Return whether a view shows exactly this range of elements of its root."""
     cdef Link link = <Link> view._link
     cdef Run own
     return (link.root is root and link.path[0] is None and link.path[1] is INDEX
@@ -866,7 +866,7 @@ cdef bint shows_run(ArrayHandle view, ArrayHandle root, Run run) except -1:
 
 
 cdef tuple shape_of_lazy(ArrayHandle self):
-    """The shape of a tensor that is not computed; None where it depends on Variables."""
+    """Return the shape of a lazy tensor; None if it depends on Variables."""
     cdef Node node = None if self._uop is None or self._born is not None else <Node> self._uop
     return None if node is None or not is_plain(<tuple> node.shape) else <tuple> node.shape
 
@@ -883,14 +883,14 @@ def put_rows(ArrayHandle self not None, object index, object value):
     shape = run_of(whole, with_numbers(items_of(index)), &run)
     if shape is None:
         return False
-    if self.data == NULL:  # compute it first, or each row that is written adds to its graph
+    if self.data == NULL:  # compute it first; else each row written makes its graph longer
         if not is_number and records_gradients() and not no_history(<ArrayHandle> value):
             return False
         compute(self)
     if not is_number:
         given = <ArrayHandle> value
         if given._link is not None and shows_run(given, self, run):
-            return True  # as behind x[index] += 1, which has changed x by now
+            return True  # the second step of x[index] += 1, which has already changed x
         if given._link is not None and ((<Link> given._link).root is self or given.data != NULL):
             return False
     memory = memory_below(self)
@@ -913,7 +913,7 @@ def put_whole(ArrayHandle self not None, ArrayHandle value not None, tuple begun
             or type(value) is not type(self) or not takes_values(self)):
         return False
     memory = memory_below(self)
-    if memory is None:  # perhaps another thread has assigned to it meanwhile
+    if memory is None:  # another thread may have assigned to it meanwhile
         return None if self._uop is not None and is_changing(self, <Node> self._uop) else False
     before.all_writes, before.values = begun
     return None if disturbed(before) else put_value(type(self), <Node?> self._uop, value, self)
@@ -958,7 +958,7 @@ def put_shown(ArrayHandle view not None, ArrayHandle value not None):
     node = live(view)
     if node is None or root.data == NULL or type(value) is not type(view):
         return False
-    if link.fixed is not None:  # the index is one of tensors
+    if link.fixed is not None:  # an index by tensors
         if link.path[0] is not None or link.path[1] is not INDEX:
             return False
         shape = None
