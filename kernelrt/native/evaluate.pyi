@@ -1,4 +1,4 @@
-"""Types of the evaluation of lazy tensors."""
+"""Types of `evaluate`: the evaluation of lazy tensors."""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from types import ModuleType
@@ -19,27 +19,30 @@ from kernelrt.tensor.eager.execute import Constant, Copy
 
 _U = TypeVar("_U", bound=Used)
 
-#: Number of graphs that differ only in numbers and still get separate plans.
+#: Number of graphs that differ only in numbers and have plans of their own.
 ALIKE: Final[int]
-#: Memory of at least this many bytes is accounted for.
+#: Minimum number of bytes of memory that is accounted for.
 LARGE_BYTES: Final[int]
 
 class Used:
-    """Base class of values in a :class:`Table`; records its last use."""
+    """Value in a :class:`Table`, with the time of its last use."""
 
     def weigh(self, nodes: int) -> None:
-        """Set the number of nodes of its graph, before it is put into a table."""
+        """Set the number of nodes of the graph; call this before the value is put into a table."""
 
 class Table(Generic[_U]):
-    """An LRU cache of at most `most` values; a value of a large graph counts as several."""
+    """Values by keys. If their number exceeds `most`, the least recently used are evicted.
+
+    A value with a large graph counts as several.
+    """
 
     def __init__(self, most: int) -> None: ...
     def __len__(self) -> int: ...
     def get(self, key: Hashable) -> _U | None:
-        """Return the value and mark it as used, or return None."""
+        """Return the value of a key, and note its use; None if there is none."""
 
     def put(self, key: Hashable, value: _U) -> None:
-        """Store a value and mark it as used."""
+        """Store a value, and note its use."""
 
     def pop(self, key: Hashable) -> None:
         """Remove a value, if there is one."""
@@ -51,16 +54,18 @@ class Table(Generic[_U]):
         """Remove all values."""
 
 class Uses:
-    """Statistics on the uses of a cached plan of eager code.
+    """Counts of the uses of a cached plan of eager code, with the line that uses it.
 
     Attributes
     ----------
     nodes : int
         Number of nodes of the graph.
     left : int
-        Number of uses until the user's line is looked up.
+        Number of uses until the line is looked up.
     times : int
-        Number of consecutive lookups that gave `line`.
+        Number of successive look-ups that found `line`.
+    line : (str, int)
+        File and line of the last look-up.
     """
 
     nodes: int
@@ -69,31 +74,31 @@ class Uses:
     line: tuple[str, int]
 
 class Entry(Used):
-    """A cache entry that computes graphs of one structure.
+    """Cache entry that computes graphs of one structure.
 
     Parameters
     ----------
     prepared : Prepared or Interpretation, optional
-        The plan, or the interpretation; None if nothing is computed.
+        Plan or interpreted program; None if nothing has to be computed.
     sources : tuple
-        Source of each result: an index of the plan's outputs, or a value that needs no plan.
+        Source of each result: a position in the plan's outputs, or a Constant or Copy.
     sizes : tuple of (int, DType)
         Number of elements and dtype of each result.
     nbytes : int
-        Size of the plan's intermediates in bytes.
+        Bytes of the plan's intermediates.
     given : dict, optional
-        Size in bytes of each large storage that the plan was made with, by the storage's id.
+        Bytes of each large storage that the plan was made with, by the identity of the storage.
     sized : object, optional
         The SizedPlan that the entry belongs to, if its plan serves many sizes.
 
     Attributes
     ----------
     notes : tuple of int
-        Data of the creator.
+        Data of the caller that made the entry.
     uses : Uses
-        Statistics on its uses.
+        Counts of its uses.
     origins : tuple
-        Source lines for errors of indices out of range; empty if no index is checked.
+        Origins that errors of checks in the plan name; empty if the plan checks nothing.
     numbers : list of UOp
         BUFFER nodes of numbers, passed after the buffers of a run.
     """
@@ -125,13 +130,13 @@ class Entry(Used):
     @property
     def sized(self) -> object: ...
     def is_spent(self) -> bool:
-        """Return whether its graphs were interpreted so often that compiling them pays off."""
+        """Return whether its graphs were interpreted so much that compiling them pays."""
 
     def with_numbers(self, numbers: list[UOp]) -> Entry:
         """Return an entry that differs in `numbers` only."""
 
     def results(self, buffers: list[UOp]) -> list[Memory]:
-        """Return memory for each result; results that need no plan are already in it."""
+        """Return memory for each result; results that need no plan are stored there already."""
 
     def run(
         self,
@@ -141,15 +146,15 @@ class Entry(Used):
         resets: list[Reset],
         born: tuple[list[int], int] | None = None,
     ) -> int:
-        """Run the plan, if there is one, and hand everything over; see :meth:`Prepared.run`."""
+        """Compute the results that need a plan, and hand over all; see :meth:`Prepared.run`."""
 
 class Family(Used):
-    """Graphs that are equal except for their numbers (CONST nodes).
+    """Graphs that are equal except for their numbers, which are CONST nodes.
 
     Parameters
     ----------
     numbers : list of UOp
-        The numbers of the first graph.
+        Numbers of the first graph.
     """
 
     def __init__(self, numbers: list[UOp]) -> None: ...
@@ -158,17 +163,17 @@ class Family(Used):
         """Positions of the numbers that vary; None until there were enough graphs."""
 
     def meet(self, numbers: list[UOp], most: int) -> tuple[int, ...] | None:
-        """Count a graph; return `positions`, which are known after more than `most` graphs."""
+        """Count a graph; return `positions`, which are set after more than `most` graphs."""
 
 class Lookup:
-    """The result of a lookup of graphs in a :class:`PlanTable`.
+    """Result of a look-up of graphs in a :class:`PlanTable`.
 
     Attributes
     ----------
     entry : Entry, optional
         Entry that computes the graphs; None if there is none yet.
     buffers : list of UOp
-        BUFFER nodes to run it with: those that the graphs read, and those of numbers.
+        Nodes to run the entry with: the BUFFER nodes that the graphs read, and numbers.
     """
 
     entry: Entry | None
@@ -194,15 +199,15 @@ class Lookup:
         """Return the key of a plan that reads the numbers at `positions` from memory."""
 
     def in_memory(self, positions: tuple[int, ...]) -> list[UOp]:
-        """Return BUFFER nodes of memory that holds the numbers at `positions`."""
+        """Return BUFFER nodes of memory with the numbers at `positions`."""
 
 class PlanTable:
-    """The eager plan cache: entries by graph structure, and families of graphs.
+    """Entries by the structures of graphs, and families of graphs that differ in numbers.
 
     Attributes
     ----------
     hits : int
-        Number of lookups that found an entry.
+        Number of look-ups that found an entry.
     """
 
     hits: int
@@ -214,16 +219,16 @@ class PlanTable:
     @property
     def families(self) -> Table[Family]: ...
     def note_memory(self, entry: Entry) -> None:
-        """Note the use of an entry that has, or keeps alive, much memory."""
+        """Note a use of an entry that has, or keeps alive, much memory."""
 
     def get(self, key: Hashable) -> Entry | None:
-        """Return the entry with this key, or None."""
+        """Return the entry of a key, or None."""
 
     def look_up(self, values: list[UOp], commits: list[tuple[UOp, UOp]]) -> Lookup:
-        """Find an entry for graphs, which may have autograd tags."""
+        """Look up an entry for graphs, with or without tags."""
 
 def number_buffer(node: UOp) -> UOp:
-    """Return the BUFFER node of memory that holds the number of a CONST node."""
+    """Return a BUFFER node of memory with the number of a CONST node."""
 
 def copied(
     target: TensorBase,
@@ -231,35 +236,35 @@ def copied(
     part: np.ndarray[Any, Any] | None = None,
     index: Any = ...,
 ) -> bool:
-    """Copy `value` to the memory of `target` if no graph must be computed first.
+    """Copy `value` to the memory of `target`, if no graph has to be computed first.
 
-    The caller holds the lock. A tensor has the shape and dtype of `target`; a number is
-    representable in the dtype. With `part`, an array over a part of the memory, a number or an
-    array is copied to its elements at `index`.
+    The caller holds the lock. A tensor must have the shape and dtype of `target`, and a number must
+    be representable in the dtype. `part` is an array over a part of the memory: with it, a number
+    or an array is copied to ``part[index]``.
 
     Returns
     -------
     bool
-        Whether the copy was made. If False, nothing was done, and a plan must assign the value.
+        False, with nothing done, if the value has to be assigned by a plan.
     """
 
 def computed_alone(tensor: TensorBase) -> bool:
-    """Compute a lazy tensor that is not a view, if no other work is involved.
+    """Compute a lazy tensor that is not a view, if there is nothing else to do.
 
-    Return False, with nothing done, if :func:`kernelrt.tensor.eager.realize.realize` is needed.
+    Return False, and do nothing, if that needs :func:`kernelrt.tensor.eager.realize.realize`.
     """
 
 def entered(tensors: tuple[TensorBase, ...]) -> None:
-    """Check that each item is a tensor with a node and a static shape.
+    """Give each tensor a node, and check that it is a tensor with a static shape.
 
-    A view that is contiguous in the memory of its root is bound to that memory.
+    A view is bound to the memory of its root if its elements are contiguous there.
     """
 
 def lazy_ones(tensors: Iterable[TensorBase]) -> list[TensorBase]:
     """Return the tensors that are not computed yet."""
 
 def due(apart: Collection[int]) -> list[TensorBase]:
-    """Return the tensors with pending assignments that interrupted code is not carrying out.
+    """Return tensors with pending assignments that interrupted code is not carrying out already.
 
     Tensors whose id is in `apart` are left out.
     """
@@ -267,10 +272,10 @@ def due(apart: Collection[int]) -> list[TensorBase]:
 def attempt(
     targets: list[TensorBase], commits: list[TensorBase], more: Written | None
 ) -> bool:
-    """Compute `targets` and lazy tensors that read memory about to change; carry out `commits`.
+    """Compute `targets` and the lazy tensors that read changing memory, and carry out `commits`.
 
-    The memory in `more` changes too. Values that other lazy tensors need are stored as well.
-    Return False, with nothing done, if the assignments changed meanwhile.
+    The memory `more` will change, too. Values that other lazy tensors read are stored in the same
+    run. Return False, with nothing done, if assignments have changed meanwhile.
     """
 
 def evaluate(
@@ -279,12 +284,11 @@ def evaluate(
     readers: set[int],
     written: Written | None,
 ) -> bool:
-    """Compute `targets` and carry out `commits`; the autograd histories of `readers` become stale.
+    """Compute `targets` and carry out `commits`; the histories of `readers` become stale.
 
-    `written` is the memory of `commits`, if the caller knows it.
-
-    After the run everything is handed over atomically, so that no signal handler or other thread
-    sees an assignment that was carried out but is still pending.
+    `written` is the memory of `commits`, if the caller knows it. After the plan has run, all is
+    handed over in one step, so no signal handler and no other thread sees an assignment that is
+    carried out and still pending. Return False if `targets` or assignments have changed meanwhile.
     """
 
 def _name_modules(

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Evaluation of lazy tensors: find the plan for their graphs, run it, hand over the results."""
+"""Evaluation of lazy tensors: find the plan of their graphs, run it, and hand over the results."""
 
 cimport cython
 from cpython.dict cimport PyDict_GetItem, PyDict_Size
@@ -28,8 +28,8 @@ from kernelrt.native.graph_key import shared, survey
 from kernelrt.native.write_barrier import latest_lazy, memory_of, overlaps_of, readers_of, reads
 
 
-# Modules above this one, registers of live tensors, the class of buffers, and what gives their ids
-# and memory.
+# Modules of kernelrt.tensor, registers of live tensors, and the class of buffers with the iterator
+# of their ids and their allocator.
 cdef object state = None
 cdef object plan_cache = None
 cdef object hints = None
@@ -48,7 +48,7 @@ cdef BlockCache allocator = None
 
 def _name_modules(now_state, now_plan_cache, now_hints, now_execute, now_views, now_weak,
                   now_realize):
-    """Set the modules of kernelrt.tensor that this one calls."""
+    """Set the modules of kernelrt.tensor that this module calls."""
     global state, plan_cache, hints, execute, views, weak, realize, pending, steady, watched
     global births
     state, plan_cache, hints, execute = now_state, now_plan_cache, now_hints, now_execute
@@ -57,25 +57,25 @@ def _name_modules(now_state, now_plan_cache, now_hints, now_execute, now_views, 
 
 
 def _name_memory(buffer, numbers, BlockCache memory not None):
-    """Set the class of buffers, and what gives their ids and their memory."""
+    """Set the class of buffers, the iterator of their ids, and their allocator."""
     global Buffer, ids, allocator
     Buffer, ids, allocator = buffer, numbers, memory
 
 
-# ---- what was used recently
+# ---- tables with least-recently-used eviction
 
 
 cdef unsigned long long n_uses = 0
 
 
 cdef enum:
-    #: A value counts once more in its table for each so many nodes of its graph.
+    #: A value weighs 1, plus 1 for each WEIGHED_NODES nodes of its graph.
     WEIGHED_NODES = 512
 
 
 cdef class Used:
-    cdef unsigned long long last  # how many uses of any value there were, at the last use of this
-    cdef Py_ssize_t weight  # how many it counts for in its table, beside itself
+    cdef unsigned long long last  # value of `n_uses` at the last use of this value
+    cdef Py_ssize_t weight  # weight in its table, in addition to 1
 
     def weigh(self, Py_ssize_t nodes):
         self.weight = nodes // WEIGHED_NODES
@@ -112,7 +112,7 @@ cdef class Table:
         self.total += 1 + value.weight
         if self.total <= self.most:
             return
-        # Some more than need be: what finds the oldest looks at all of them.
+        # Evict more values than necessary, because finding the oldest takes a pass over all.
         for name, old in sorted(self.values.items(), key=age_of):
             if self.total <= self.most - self.most // 16 or old is value:
                 break
@@ -162,7 +162,7 @@ cdef class Entry(Used):
     cdef public Uses uses
     cdef public tuple notes, origins
     cdef public list numbers
-    cdef tuple lengths  # the bytes of each result, if all come from the plan; or None
+    cdef tuple lengths  # the bytes of each result, if the plan computes all; else None
     cdef bint large, interpreted
 
     def __init__(self, prepared, tuple sources not None, tuple sizes not None, Py_ssize_t nbytes,
@@ -202,8 +202,8 @@ cdef class Entry(Used):
         return self.prepared.run(buffers, results, fresh, resets, pending, born)
 
 
-#: Graphs that differ only in numbers have plans of their own so often; then one plan reads the
-#: numbers that differ from memory.
+#: Number of graphs that differ only in numbers and have plans of their own. After that, one plan
+#: reads the numbers that vary from memory.
 ALIKE = 3
 
 
@@ -291,7 +291,7 @@ cdef class PlanTable:
         if found.entry is None:
             family = <object> self.families.get(found.alike) if found.numbers else None
             positions = None if family is None else family.positions
-            found.entry = self.get(found.alike)  # one that interprets is given the numbers, too
+            found.entry = self.get(found.alike)  # an interpreting entry also takes the numbers
             if found.entry is not None:
                 found.buffers = found.read + found.numbers
                 if family is not None:
@@ -308,32 +308,32 @@ cpdef Node number_buffer(Node node):
     return <Node?> execute.number_buffer(node) if known is None else known
 
 
-# ---- values that a run stores along
+# ---- values that a run stores in addition
 
 
 cdef enum:
-    #: How many of the newest lazy tensors are searched for values to store.
+    #: Maximum number of the newest lazy tensors that are searched for values to store.
     MOST_TENSORS = 64
-    #: How many nodes of their graphs are visited.
+    #: Maximum number of nodes of their graphs that are visited.
     MOST_NODES = 256
-    #: A value is stored if it is no larger than this and what the run reads together.
+    #: A value is stored if it has at most this many bytes more than the run reads.
     STORED_BYTES = 1 << 20
 
 
-# An op, a class of marks, and ops that take no work.
+# The op IOTA, the class of tags of kept values, and the ops that compute nothing.
 cdef object IOTA = None
 cdef object KEPT = None
 cdef object STILL = frozenset()
 
 
 def _name_values(iota, kept, still):
-    """Set an op, the mark of values that lie in memory, and the ops that take no work."""
+    """Set the op IOTA, the class of tags of kept values, and the ops that compute nothing."""
     global IOTA, KEPT, STILL
     IOTA, KEPT, STILL = iota, kept, still
 
 
 cdef Node shown_by(Node node):
-    """The value whose elements `node` shows, without work."""
+    """Return the node below the ops that compute nothing, whose elements `node` shows."""
     while node.op in STILL:
         if type_of(node.arg) is KEPT:
             node = <Node> node.arg.storage
@@ -343,7 +343,7 @@ cdef Node shown_by(Node node):
 
 
 cdef object size_of(Node node):
-    """The bytes of a value; None where its size is known at run time only."""
+    """Return the bytes of a value; None if its size is known only at run time."""
     nbytes = node.dtype.itemsize
     for size in <tuple> node.shape:
         if not isinstance(size, int):
@@ -353,17 +353,17 @@ cdef object size_of(Node node):
 
 
 cdef object read_bytes(list roots):
-    """The bytes of memory that graphs read."""
+    """Return the bytes of memory that graphs read."""
     _, buffers, _ = survey(roots, False, True)
     return sum([(<Node> node).arg.nbytes for node in buffers])
 
 
 cdef list values_to_store(list tensors, list computed_now):
-    """Find values that `tensors` are computed from and that other lazy tensors are, or read.
+    """Return (tensor, node) for values that `tensors` read and other lazy tensors have or read.
 
-    Those `computed_now` get their values in any case. A loop that reads or assigns something in
-    each step carries such values from step to step. Computed anew, the first step would be part of
-    all that follow, each a graph of its own.
+    Tensors in `computed_now` get their values in any case. A loop that reads or assigns a tensor in
+    each iteration carries such values to the next iteration. If they were not stored, the graph of
+    each iteration would contain all earlier ones, and need a plan of its own.
     """
     cdef dict lazy = {}
     cdef set seen = set()
@@ -372,7 +372,7 @@ cdef list values_to_store(list tensors, list computed_now):
     cdef Node node, base
     cdef ArrayHandle twin
     if watched.count <= PyList_GET_SIZE(computed_now):
-        return found  # these alone are lazy
+        return found  # no other tensors are lazy
     others = latest_lazy(watched, MOST_TENSORS, {id(t) for t in computed_now})
     if not others:
         return found
@@ -397,14 +397,15 @@ cdef list values_to_store(list tensors, list computed_now):
             twin = <ArrayHandle?> new_instance(type(others[0][0]))
             twin._uop, twin._plain = base, True
             found.append((twin, base))
-            # Code that interrupts this and writes what the twin reads computes the twin first. It
-            # reads no more than watched tensors do already, so it is no birth.
+            # Watch the twin: code that interrupts this and writes memory that the twin reads then
+            # computes the twin first. `births` stays the same, because the twin reads only memory
+            # that watched tensors read already.
             watched.join(twin)
     return found
 
 
 cdef Node exchanged(Node root, dict put, int least):
-    """`root` with the nodes that `put` names exchanged, none of which has a depth below `least`."""
+    """Return `root` with the keys of `put`, of depth `least` or more, replaced by their values."""
     cdef Stack stack = Stack()
     cdef dict done = dict(put)
     cdef Step step
@@ -438,9 +439,10 @@ cdef Node exchanged(Node root, dict put, int least):
 
 
 cdef int read_stored(list stored, unsigned long writes) except -1:
-    """Make the graphs of lazy tensors read values that were stored, given with their nodes.
+    """Make the graphs of lazy tensors read the values in `stored`: (tensor, node).
 
-    Not where memory was written since there were `writes`: a tensor may have another value by now.
+    A graph is left as it is if memory was written since this thread had `writes` writes: the tensor
+    may have another value by now.
     """
     cdef dict put = {}
     cdef Node node, root, new
@@ -452,7 +454,7 @@ cdef int read_stored(list stored, unsigned long writes) except -1:
             if tensor._uop is None:
                 adopted(tensor)
             memory = tensor._entered() if tensor._uop is None else tensor._uop
-            if id(tensor) not in pending:  # then that is the node of what was assigned
+            if id(tensor) not in pending:  # else the node is that of the assigned value
                 put[node] = memory
     if not put:
         return 0
@@ -490,9 +492,9 @@ def entered(tuple tensors not None):
 
 
 cdef bint shows_temporary(ArrayHandle view) except -1:
-    """Return whether nothing else refers to the lazy tensor that a view shows, nor gradients."""
+    """Return whether only this view refers to its lazy root, and no gradient flows into it."""
     cdef ArrayHandle root = (<Link> view._link).root
-    # One reference is the view's, the other one `root`.
+    # The two references are that of the view and the variable `root`.
     return (Py_REFCNT(root) == 2 and root.data == NULL and root._link is None
             and root._leaf is None and root._grad is None and view._uop is not None
             and lineage_of(<Node> view._uop) is False)
@@ -582,7 +584,7 @@ cdef bint carried_out(list targets, list commits, set readers, written) except -
         writes, resets = commits_of(commits)
     for node in nodes:
         if node is None:
-            return False  # a finalizer or a signal handler has computed it
+            return False  # a finalizer or a signal handler has computed the tensor
     if get(KRT_NONFINITE):
         realize.check_finite(nodes, writes)
     plans = plan_cache.plans
@@ -596,7 +598,7 @@ cdef bint carried_out(list targets, list commits, set readers, written) except -
     except (errors.IndexBoundsError, errors.DomainError):
         if realize.names_lines_of(found.entry, nodes, writes):
             raise
-        outcome = KRT_EAGER_UNFIT  # one made anew names the lines of these graphs
+        outcome = KRT_EAGER_UNFIT  # a new plan names the lines of these graphs
     if outcome == KRT_EAGER_UNFIT and found.entry.interpreted:
         plans.complete(found, nodes, writes)
         outcome = run_entry(found.entry, found.buffers, targets, nodes, readers, resets, written)
@@ -617,8 +619,8 @@ cdef int run_entry(Entry entry, list buffers, list targets, list nodes, set read
     cdef bint stale
     before = state.changing
     try:
-        # Functions of the user's, which a plan calls, may not read what it is writing. An
-        # interpreter writes at once in the end, if nobody has assigned something else meanwhile.
+        # User functions that a plan calls must not read memory that the plan is writing. An
+        # interpreter writes only at the end, in one step, if no assignment has changed meanwhile.
         if resets and not entry.interpreted:
             state.changing = before or written
         for i in range(PyList_GET_SIZE(targets)):
@@ -637,7 +639,7 @@ cdef int run_entry(Entry entry, list buffers, list targets, list nodes, set read
 
 
 cdef enum:
-    #: A value is copied to memory at once only beside at most so many pending assignments.
+    #: Maximum number of pending assignments with which a value is copied immediately.
     MOST_PENDING = 8
 
 
@@ -647,7 +649,7 @@ def copied(ArrayHandle target not None, value not None, part=None, index=...):
     cdef list others
     source = None
     if part is None and isinstance(value, ArrayHandle):
-        _ = value.uop  # carries out assignments to the value that are pending
+        _ = value.uop  # carries out pending assignments to the value
     born = births[0]
     memory = target._buffer if target._uop is None else target.memory
     if not isinstance(memory, Exporter) or (<Exporter> memory)._storage.readonly:
@@ -671,7 +673,7 @@ def copied(ArrayHandle target not None, value not None, part=None, index=...):
     if len(others) > MOST_PENDING or state.computing or state.changing is not None:
         return False
     written = memory_of((target,))
-    for tensor in others:  # what is assigned to others has the value of before
+    for tensor in others:  # values of other pending assignments must not see this write
         if written.overlaps((<ArrayHandle> tensor).memory) or reads(tensor._entered(), written):
             return False
     began_write()
@@ -687,7 +689,7 @@ def copied(ArrayHandle target not None, value not None, part=None, index=...):
             fill(target, value)
         else:
             try:
-                part[index] = value  # in NumPy's C code, which checks indices first
+                part[index] = value  # NumPy's C code, which checks indices before it writes
             except IndexError:
                 return False
         wrote()

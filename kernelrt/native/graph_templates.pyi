@@ -1,4 +1,4 @@
-"""Types of the templates of operations."""
+"""Types of the graph templates of operations."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.views import Kind, Layout
 
 def count_uses() -> int:
-    """Return the number of calls that used a template."""
+    """Return the number of calls that had a template."""
 
 def enable(value: bool, /) -> None:
     """Set whether calls make and use templates."""
 
 def verify(value: bool, /) -> None:
-    """Set whether calls with a template also run the code; differences raise KernelrtError."""
+    """Set whether calls with a template also run the code; KernelrtError if the graphs differ."""
 
 def _name_ops(
     buffer: Op,

@@ -1,10 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Templates: the graphs of operations, kept to be made again without running their Python code.
+"""Templates: cached graphs of operations, instantiated without running their Python code.
 
-An operation has no effect but its result, and the graph of the result depends on the arguments
-alone: on numbers and names by value, on tensors by what `describe` puts into the key. The first call
-with a key records a template of the graph, and later calls instantiate it. A template refers to no
-node and no tensor. tests/surface/test_templates.py compares both graphs for every operation.
+An operation has no effect except its result, and the graph of the result depends only on the
+arguments: on the values of numbers and strings, and on the properties of tensors that `describe`
+puts into the key. The first call with a key records a template of the graph, and later calls
+instantiate it. A template refers to no node and no tensor. tests/surface/test_templates.py compares
+both graphs for every operation.
 """
 
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
@@ -34,11 +35,11 @@ from kernelrt import errors
 from kernelrt.native.node import substitute
 
 cdef enum:
-    MOST_TEMPLATES = 1024  # of an operation
-    MOST_STEPS = 1024  # of a template
-    MOST_ITEMS = 64  # of a list or tuple among the arguments
-    MOST_TRANSPARENT = 16  # nodes that the key of an operand looks through
-    MOST_REFUSED = 64  # keys in a row without a template, until a key has to come twice to get one
+    MOST_TEMPLATES = 1024  # maximum per operation
+    MOST_STEPS = 1024  # maximum per template
+    MOST_ITEMS = 64  # maximum in a list or tuple among the arguments
+    MOST_TRANSPARENT = 16  # maximum of transparent nodes in the key of an operand
+    MOST_REFUSED = 64  # successive keys without a template, before only repeated keys get one
 
 cdef object BUFFER = None
 cdef object CONST = None
@@ -48,7 +49,7 @@ cdef object BOOL = None
 cdef object layout_of = None
 cdef object INDEX = None
 cdef object unlink = None
-cdef object NO_INDEX = object()  # in the place of an index that the caller did not write
+cdef object NO_INDEX = object()  # placeholder if the call is no indexing
 cdef frozenset LEAVES = frozenset()
 cdef frozenset TRANSPARENT = frozenset()
 cdef frozenset LOGIC = frozenset()
@@ -58,10 +59,10 @@ cdef tuple PLAIN = ()
 
 def _name_ops(buffer, constant, detach, frozenset leaves, frozenset transparent,
               frozenset logic):
-    """Set some ops, those of leaves without data, and those that keys look through.
+    """Set some ops, the ops of leaves without data, and the transparent ops.
 
-    Keys also look through the ops in `logic` where they make bools: a mask is often computed from
-    the operand beside it.
+    Keys describe the operands of transparent ops. Ops in `logic` are transparent if they make
+    bools, because a mask is often computed from another operand of the same call.
     """
     global BUFFER, CONST, DETACH, LEAVES, TRANSPARENT, LOGIC
     BUFFER, CONST, DETACH, LEAVES = buffer, constant, detach, leaves
@@ -69,35 +70,35 @@ def _name_ops(buffer, constant, detach, frozenset leaves, frozenset transparent,
 
 
 def _name_views(layout, make_ordinary, index):
-    """Set two functions of views, and the kind of an index.
+    """Set two functions of views, and the INDEX kind.
 
-    One returns the layout, or None. The other one makes an ordinary tensor of a view.
+    `layout` returns the layout of a view, or None. `make_ordinary` makes a view an ordinary tensor.
     """
     global layout_of, unlink, INDEX
     layout_of, unlink, INDEX = layout, make_ordinary, index
 
 
 def _name_types(custom, dtype, boolean, tuple plain):
-    """Set the class of marks with gradient rules, the class of dtypes, and those of plain data."""
+    """Set the class of tags with rules, the class of dtypes, bool, and the classes of plain data."""
     global CUSTOM, DTYPE, BOOL, PLAIN
     CUSTOM, DTYPE, BOOL, PLAIN = custom, dtype, boolean, plain
 
 
 cdef class Template:
-    """The graph of an operation without its operands: one step makes one node.
+    """Graph of an operation without its operands: each step makes one node.
 
     Values are numbered: first the operands, then the results of the steps.
     """
 
     cdef tuple ops, dtypes, args, shapes, bounds
-    cdef int *sources  # of all steps, one after the other
-    cdef int *counts  # how many of these each step has
-    cdef bint *named  # whether a step's node says where in the program it was made
+    cdef int *sources  # numbers of the operands of all steps, concatenated
+    cdef int *counts  # number of operands of each step
+    cdef bint *named  # whether the node of a step has an origin
     cdef int n_steps
     cdef tuple results  # numbers of values
-    cdef tuple view_steps  # a ViewStep for each result that is a view, None for another
-    cdef object record  # the class of tuples to give; None for one tensor
-    cdef object kind  # of tensors
+    cdef tuple view_steps  # for each result: a ViewStep if it is a view, else None
+    cdef object record  # class of the tuple to return; None for a single tensor
+    cdef object kind  # class of the tensors
 
     def __dealloc__(self):
         PyMem_Free(self.sources)
@@ -138,9 +139,9 @@ cdef class Template:
         return values
 
     cdef object result(self, list operands, object code, ArrayHandle source, object index):
-        """Make the result of a call; None where Python code has to look.
+        """Return the result of a call; None if Python code has to compute it.
 
-        The first tensor of the call is `source`. The index that the caller wrote is `index`.
+        `source` is the first tensor of the call, and `index` is the index that the caller wrote.
         """
         cdef list found = [], values
         cdef Node below = <Node> source._uop
@@ -178,15 +179,15 @@ cdef class Template:
 
 
 cdef class ViewStep:
-    """The last step of the path of a view of the first operand, and the layout it leads to."""
+    """Last step of the path of a view of the first operand, and the resulting layout."""
 
     cdef object kind, layout
-    cdef tuple arguments  # of an index: its items
-    cdef tuple tensors  # among the items: where each is, and the number of its value
-    cdef bint joined  # whether it stands for the last step of the operand's path, too
+    cdef tuple arguments  # for an index: its items
+    cdef tuple tensors  # (position, number of the value) of each tensor among the items
+    cdef bint joined  # whether this step also replaces the last step of the operand's path
 
     cdef tuple index_arguments(self, list values, object index, object kind, object code):
-        """The arguments of an INDEX view: the items, the index that was written, the nodes."""
+        """Return the arguments of an INDEX view: items, the index as written, and nodes."""
         cdef list items
         if not self.tensors:
             return self.arguments, index, ()
@@ -222,18 +223,18 @@ def count_uses():
     return n_uses
 
 
-cdef object REFUSED = object()  # stands for a key that gets no template
-cdef object MET_ONCE = object()  # stands for a key that was met once
+cdef object REFUSED = object()  # entry of a key that gets no template
+cdef object MET_ONCE = object()  # entry of a key that was met once
 
 
 cdef class Call(Recording):
-    """A call of which a template may be made."""
+    """A call from which a template may be made."""
 
     cdef Operation operation
     cdef tuple key
     cdef list operands, handles, given
-    cdef tuple names  # of the last of those given
-    cdef unsigned long before  # how often this thread had read values
+    cdef tuple names  # names of the last arguments in `given`, passed by keyword
+    cdef unsigned long before  # this thread's number of reads of values before the call
 
     cdef int record(self, object found) except -1:
         cdef dict known = self.operation.templates
@@ -241,11 +242,11 @@ cdef class Call(Recording):
         entry = known.get(self.key)
         self.unlink_from_temporaries(found)
         if isinstance(entry, Template):
-            # Without `verifies` another thread has made it meanwhile.
+            # Without `verifies`, another thread has made the template meanwhile.
             if verifies and not self.agrees(<Template> entry, found):
                 raise errors.KernelrtError(
-                    f"{self.operation.__qualname__}: its template gives another graph than its "
-                    f"code, by the key {self.key}")
+                    f"{self.operation.__qualname__}: the template and the code make different "
+                    f"graphs for the key {self.key}")
         elif entry is None and self.operation.waits:
             self.note(known, MET_ONCE)
         elif entry is not REFUSED:
@@ -265,7 +266,7 @@ cdef class Call(Recording):
 
     cdef int note(self, dict known, object entry) except -1:
         if len(known) >= MOST_TEMPLATES:
-            # Where keys hardly come again, a template is made when one does.
+            # If keys rarely repeat, make a template only at the second call with a key.
             self.operation.waits = self.operation.uses < MOST_TEMPLATES // 4
             self.operation.uses = 0
             known.clear()
@@ -273,7 +274,7 @@ cdef class Call(Recording):
         return 0
 
     cdef bint agrees(self, Template template, object found) except -1:
-        """Return whether a template gives the graph of a result, and the path of a view."""
+        """Return whether a template makes the graphs and the view paths of a result."""
         cdef list results = results_of(found), values
         cdef dict places = {}
         cdef ViewStep one, two
@@ -295,7 +296,7 @@ cdef class Call(Recording):
         return True
 
     cdef bint is_fresh(self, object found) except -1:
-        """Return whether a result is one or more lazy tensors of their own."""
+        """Return whether a result consists of new lazy tensors, not of operands."""
         cdef ArrayHandle tensor
         for result in results_of(found):
             if not isinstance(result, LazyHandle):
@@ -312,7 +313,7 @@ cdef class Call(Recording):
         return True
 
     cdef int unlink_from_temporaries(self, object found) except -1:
-        """Let a view of a temporary tensor be an ordinary tensor: nobody else has its elements."""
+        """Make views of temporary tensors ordinary tensors: no other tensor shares the elements."""
         cdef list views = [t for t in results_of(found) if isinstance(t, LazyHandle)
                            and (<ArrayHandle> t)._link is not None]
         cdef list roots = [id((<Link> (<ArrayHandle> view)._link).root) for view in views]
@@ -331,17 +332,17 @@ cdef class Call(Recording):
         return 0
 
     cdef bint is_view(self, ArrayHandle view) except -1:
-        """Return whether a view shows elements of the root of the first operand, unwritten."""
+        """Return whether a view shows elements of the root of the first operand."""
         cdef ArrayHandle source = <ArrayHandle> self.handles[0]
         cdef Link link = <Link> view._link
         return (link.root is (source if source._link is None else (<Link> source._link).root)
                 and link.plain == view._plain)
 
     cdef Template separated(self, object found):
-        """Make a template where an operand is computed from another one.
+        """Return a template of a call in which one operand is computed from another.
 
-        A node of the graph could be an operand's by coincidence, as exp(x) in exp(x) * y for a y
-        that is exp(x). So the code runs again, with a node of its own in the place of each operand.
+        A node of the graph could be equal to an operand by coincidence: exp(x) in exp(x) * y, if y
+        is exp(x). So the code runs again, with a new node in place of each operand.
         """
         cdef list apart = []
         cdef dict places = {}
@@ -370,9 +371,9 @@ cdef class Call(Recording):
 
 
 cdef ViewStep view_step(ArrayHandle view, ArrayHandle source, dict places):
-    """How a view shows elements of another tensor; None where it is made of more than values.
+    """Return how a view shows elements of another tensor; None if it depends on more than values.
 
-    The numbers of the values are in `places`.
+    `places` maps values to their numbers.
     """
     cdef Link link = <Link> view._link
     cdef Link whole = <Link> source._link
@@ -397,7 +398,7 @@ cdef ViewStep view_step(ArrayHandle view, ArrayHandle source, dict places):
 
 
 cdef object replaced(object value, dict tensors):
-    """An argument with other tensors."""
+    """Return an argument with its tensors replaced."""
     if isinstance(value, LazyHandle):
         return tensors[id(value)]
     if type(value) is tuple or type(value) is list:
@@ -410,9 +411,9 @@ def no_rule(node, gradient, i):
 
 
 cdef Template template_of(object found, object again, list operands, Call call):
-    """Make a template of the graph of a result; None where it is made of more than operands.
+    """Return a template of the graph of a result; None if the graph reads more than the operands.
 
-    The graph is that of `again`, which `operands` are the operands of; views are those of `found`.
+    The graph is that of `again` over the nodes `operands`; the views are those of `found`.
     """
     cdef Template made_of = Template()
     cdef dict places = {}
@@ -443,7 +444,7 @@ cdef Template template_of(object found, object again, list operands, Call call):
     made_of.counts = <int *> PyMem_Malloc(max(len(steps), 1) * sizeof(int))
     made_of.named = <bint *> PyMem_Malloc(max(len(steps), 1) * sizeof(bint))
     if made_of.sources == NULL or made_of.counts == NULL or made_of.named == NULL:
-        raise MemoryError("no memory for the template of an operation")
+        raise MemoryError("out of memory: cannot store the template of an operation")
     n = 0
     for i in range(len(steps)):
         node = <Node> steps[i]
@@ -482,7 +483,7 @@ cdef Template template_of(object found, object again, list operands, Call call):
 
 
 cdef tuple bounds_of(Node node):
-    """Return the bounds of an integer node; the key has those of the operands."""
+    """Return the bounds of an integer node; they are fixed by the bounds of operands in the key."""
     if not node.dtype.is_int:
         return None
     node.bounds
@@ -490,7 +491,7 @@ cdef tuple bounds_of(Node node):
 
 
 cdef class Rule:
-    """A mark for gradients, with numbers of values in the place of nodes."""
+    """Tag with a gradient rule that has numbers of values in place of nodes."""
 
     cdef object rule, arg
     cdef tuple inputs, parts
@@ -509,7 +510,7 @@ cdef class Rule:
 
 
 cdef list ordered(list roots, set ends):
-    """The nodes of graphs, each behind its operands and behind those that its mark names."""
+    """Return the nodes of graphs, each after its operands and the nodes of its tag."""
     cdef list order = [], stack = [(root, False) for root in reversed(roots)]
     cdef set seen = set()
     while stack:
@@ -528,7 +529,7 @@ cdef list ordered(list roots, set ends):
 
 
 cdef bint is_data(object arg) except -1:
-    """Return whether an arg of a node refers to no node, and to nothing that is made at each call."""
+    """Return whether an arg of a node refers to no node, and to no object that each call makes."""
     if arg is None or isinstance(arg, PLAIN):
         return True
     if type(arg) is tuple or type(arg) is frozenset or (
@@ -537,7 +538,7 @@ cdef bint is_data(object arg) except -1:
     if type(arg) is slice:
         return is_data((arg.start, arg.stop, arg.step))
     parameters = getattr(type(arg), "__dataclass_params__", None)
-    if parameters is not None:  # without eq an instance stands for itself, not for its fields
+    if parameters is not None:  # without eq, instances compare by identity, not by fields
         return parameters.frozen and parameters.eq and all([
             is_data(getattr(arg, name)) for name in type(arg).__dataclass_fields__])
     return arg is Ellipsis
@@ -549,7 +550,7 @@ cdef bint is_rule(object arg) except -1:
 
 
 cdef bint are_independent(list operands) except -1:
-    """Return whether no operand is computed from another one, and each is computed from data."""
+    """Return whether no operand is computed from another one, and each reads memory."""
     cdef set others = set(operands)
     cdef int least = min([(<Node> item).depth for item in operands])
     for item in operands:
@@ -561,7 +562,7 @@ cdef bint are_independent(list operands) except -1:
 
 
 cdef bint reads_data(Node root) except -1:
-    """Return whether memory is read somewhere in a graph."""
+    """Return whether a graph reads memory."""
     cdef set seen = set()
     cdef list stack = [root]
     cdef Node node
@@ -576,7 +577,7 @@ cdef bint reads_data(Node root) except -1:
 
 
 cdef bint reads_any(Node root, set others, int least) except -1:
-    """Return whether a node is computed from one of `others`, none of which has less depth."""
+    """Return whether a node is computed from one of `others`, all of depth `least` or more."""
     cdef set seen = set()
     cdef list stack = list(root.src)
     cdef Node node
@@ -604,9 +605,9 @@ cdef list nodes_of(object found):
 
 
 cdef bint describe(object value, list key, list operands, list handles) except -1:
-    """Append to a key all that the graph of an operation depends on in an argument.
+    """Append to a key all properties of an argument that the graph of an operation depends on.
 
-    False where it may depend on more.
+    Return False if the graph may depend on more.
     """
     cdef double exact
     cdef uint64_t bits
@@ -616,7 +617,7 @@ cdef bint describe(object value, list key, list operands, list handles) except -
     kind = type(value)
     key.append(kind)
     if PyFloat_CheckExact(value):
-        exact = PyFloat_AS_DOUBLE(value)  # 0.0 equals -0.0, and NaN no NaN
+        exact = PyFloat_AS_DOUBLE(value)  # use the bits: 0.0 == -0.0, and NaN != NaN
         memcpy(&bits, &exact, sizeof(bits))
         key.append(bits)
     elif (value is None or kind is bool or PyLong_CheckExact(value) or PyUnicode_CheckExact(value)
@@ -689,7 +690,7 @@ cdef bint describe_node(Node node, list key, list operands, int *left) except -1
     if node.op is DETACH:
         key.append(type(node.arg))
     if node.op is not BUFFER and node.dtype.is_int:
-        key.append(node.bounds)  # what decides whether indices are checked
+        key.append(node.bounds)  # they decide whether indices are checked
         key.append(node.exact)
     for n in range(len(operands)):
         if operands[n] is node:
@@ -705,7 +706,10 @@ cdef bint describe_node(Node node, list key, list operands, int *left) except -1
 
 
 cdef object look_up(Operation operation, PyObject **args, size_t n, PyObject *names):
-    """Return the result of a call by its template; a Recording if there is none yet, else None."""
+    """Return the result of a call from its template, or a Recording to make a template, or None.
+
+    None means that the call has, and gets, no template.
+    """
     global n_uses
     cdef list key = [records_gradients()], operands = [], handles = []
     cdef size_t i, count = n + (0 if names == NULL else len(<tuple> names))
