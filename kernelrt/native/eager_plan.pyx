@@ -35,7 +35,7 @@ cdef struct Place:
     Site *sites
     Py_ssize_t n_sites
     Py_ssize_t nbytes
-    char *data  # what the sites are bound to
+    char *data  # address that the sites are bound to
     bint written
 
 

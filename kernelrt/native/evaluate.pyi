@@ -19,7 +19,7 @@ from kernelrt.tensor.eager.execute import Constant, Copy
 
 _U = TypeVar("_U", bound=Used)
 
-#: Number of graphs that differ only in numbers and have plans of their own.
+#: Number of graphs, equal except for numbers, that get plans of their own.
 ALIKE: Final[int]
 #: Minimum number of bytes of memory that is accounted for.
 LARGE_BYTES: Final[int]

@@ -202,8 +202,8 @@ cdef class Entry(Used):
         return self.prepared.run(buffers, results, fresh, resets, pending, born)
 
 
-#: Number of graphs that differ only in numbers and have plans of their own. After that, one plan
-#: reads the numbers that vary from memory.
+#: Number of graphs, equal except for numbers, that get plans of their own. For further ones, one
+#: plan reads the numbers that vary from memory.
 ALIKE = 3
 
 
