@@ -40,7 +40,8 @@ cdef extern from *:
         krt_clear_fields = ((PyTypeObject *)type)->tp_clear;
         ((PyTypeObject *)type)->tp_clear = krt_clear_handle;
     }
-    /* The collector does not track nodes. So a handle visits the tags of nodes that it alone owns. */
+    /* The collector does not track nodes. So a handle visits the tags of the nodes that it alone
+     * owns. */
     static PyObject *(*krt_behind)(PyObject *handle, int level);
     static traverseproc krt_traverse_fields;
     static int krt_traverse_handle(PyObject *handle, visitproc visit, void *arg)

@@ -79,7 +79,7 @@ def _name_views(layout, make_ordinary, index):
 
 
 def _name_types(custom, dtype, boolean, tuple plain):
-    """Set the class of tags with rules, the class of dtypes, bool, and the classes of plain data."""
+    """Set the classes of tags with rules and of dtypes, the dtype bool, and the plain classes."""
     global CUSTOM, DTYPE, BOOL, PLAIN
     CUSTOM, DTYPE, BOOL, PLAIN = custom, dtype, boolean, plain
 
