@@ -198,7 +198,7 @@ cdef class Memory:
 
     def release(self):
         if self.n_exports:
-            raise BufferError(f"the memory has {self.n_exports} live view(s); drop them first")
+            raise BufferError(f"{self.n_exports} view(s) of the memory exist; drop them first")
         give_back(self)
 
     def __reduce__(self):
