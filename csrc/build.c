@@ -29,9 +29,9 @@ static krt_status check_shape(const krt_op *op, size_t index, krt_fault *fault)
         return invalid(fault, index, "fn", "the address of a kernel is null");
     if (op->kind == KRT_COPY) {
         if (op->n_bufs != 2)
-            return invalid(fault, index, "bufs", "a copy takes (destination, source)");
+            return invalid(fault, index, "bufs", "a copy needs two buffers: (destination, source)");
         if (op->n_vals != 1)
-            return invalid(fault, index, "vals", "a copy takes (nbytes,)");
+            return invalid(fault, index, "vals", "a copy needs one value: (nbytes,)");
         if (op->vals[0] < 0)
             return invalid(fault, index, "vals", "nbytes is negative");
     }
@@ -72,23 +72,26 @@ static krt_status check_chain(const krt_op *ops, size_t index, krt_fault *fault)
     if (!op->slices && !follows)
         return KRT_OK;
     if (op->slices < 1 || op->kind != KRT_KERNEL || op->chunks < 1 || op->chunks % op->slices)
-        return invalid(fault, index, "slices", "the chunks of a kernel divide into slices, or 0");
+        return invalid(fault, index, "slices",
+                       "must divide the chunks of a kernel, or be 0 for an op without FOLLOWS");
     if ((op->flags & ~(unsigned)KRT_FOLLOWS) != KRT_HOST_PARALLEL_SAFE)
         return invalid(fault, index, "slices",
-                       "an op with slices may run beside others, cannot fail and commits nothing");
+                       "the flags of the op must be HOST_PARALLEL_SAFE, with or without FOLLOWS");
     if (!follows)
         return KRT_OK;
     size_t first = index;
     while (first && ops[first].flags & KRT_FOLLOWS)
         --first;
     if (ops[first].flags & KRT_FOLLOWS || ops[index - 1].slices != op->slices)
-        return invalid(fault, index, "flags", "what follows has as many slices as the op before");
+        return invalid(fault, index, "flags",
+                       "an op with FOLLOWS must have as many slices as the op before it");
     if (!has_dep(op, first))
-        return invalid(fault, index, "deps", "what follows depends on the first of its chain");
+        return invalid(fault, index, "deps",
+                       "an op with FOLLOWS must depend on the first op of its chain");
     for (size_t i = 0; i < op->n_deps; ++i)
         if (op->deps[i] < first && !has_dep(ops + first, op->deps[i]))
             return invalid(fault, index, "deps",
-                           "the first of a chain depends on what others depend on outside of it");
+                           "the first op of a chain must have all dependencies on ops before it");
     return KRT_OK;
 }
 
@@ -104,7 +107,7 @@ static krt_status check_op(const krt_op *op, size_t index, krt_fault *fault)
     if (op->core_slot < -1 || (op->core_slot >= 0 && (size_t)op->core_slot >= op->n_vals))
         return invalid(fault, index, "core_slot", "must be -1 or an index into vals");
     if (op->core_slot >= 0 && op->kind != KRT_KERNEL)
-        return invalid(fault, index, "core_slot", "only a kernel has chunks");
+        return invalid(fault, index, "core_slot", "must be -1: only a kernel has chunks");
     status = check_chunks(op->chunks, op->core_slot >= 0, index, fault);
     for (size_t i = 0; !status && i < op->n_deps; ++i)
         if (op->deps[i] >= index)
@@ -338,7 +341,7 @@ krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan 
     counts total = {0};
     *out = NULL;
     if (n > MAX_COUNT)
-        return invalid(fault, 0, "ops", "there are 2**31 or more");
+        return invalid(fault, 0, "ops", "a plan must have fewer than 2**31 ops");
     for (size_t i = 0; i < n; ++i) {
         krt_status status = check_op(ops + i, i, fault);
         if (!status)
@@ -475,7 +478,7 @@ static krt_status check_value(const krt_plan *plan, size_t op, size_t slot, int6
         return status;
     const krt_record *record = plan->records + op;
     if (record->core_slot >= 0 && (size_t)record->core_slot == slot)
-        return invalid(fault, op, "slot", "core_id counts the chunks and is not to be set");
+        return invalid(fault, op, "slot", "core_id is the chunk number and cannot be set");
     if (record->kind == KRT_COPY && value < 0)
         return invalid(fault, op, "value", "nbytes is negative");
     return KRT_OK;
@@ -680,14 +683,15 @@ static krt_status check_exchange(const krt_exchange *exchange, krt_fault *fault)
         size_t op = exchange->where[i];
         const krt_op *item = exchange->items + i;
         if (op >= plan->n_ops || (i && op <= exchange->where[i - 1]))
-            return invalid(fault, op, "op", "there is no such op, or they do not ascend");
+            return invalid(fault, op, "op", "op indices must exist and ascend");
         if (plan->records[op].kind != KRT_KERNEL || item->kind != KRT_KERNEL)
-            return invalid(fault, op, "kind", "only a kernel can be exchanged for another");
+            return invalid(fault, op, "kind", "only a kernel can replace a kernel");
         krt_status status = check_op(item, op, fault);
         if (status)
             return status;
         if (item->slices < 0 || item->slices > (int64_t)plan->records[op].most_slices)
-            return invalid(fault, op, "slices", "must be 0, or at most what the op was made with");
+            return invalid(fault, op, "slices",
+                           "must be 0, or at most the number that the op was created with");
     }
     return KRT_OK;
 }

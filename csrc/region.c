@@ -69,18 +69,19 @@ static krt_status check_binding(const krt_binding *binding, const krt_op *op, si
 {
     const krt_region *region = op->region;
     if (binding->body >= region->n_bodies)
-        return invalid(fault, index, "a binding is for a body that does not exist");
+        return invalid(fault, index, "a binding names a body that does not exist");
     const krt_plan *body = region->bodies[binding->body];
     if (binding->op >= body->n_ops || binding->at >= body->records[binding->op].n_bufs)
-        return invalid(fault, index, "a binding is for a buffer that its body does not have");
+        return invalid(fault, index, "a binding names a buffer that its body does not have");
     if (binding->slot == KRT_TURN)
         return binding->offset || binding->stride
-                   ? invalid(fault, index, "the number of the turn has neither offset nor stride")
+                   ? invalid(fault, index,
+                             "a binding to the iteration number must have offset 0 and stride 0")
                    : KRT_OK;
     if (binding->slot >= op->n_bufs)
-        return invalid(fault, index, "a binding is to a slot that does not exist");
+        return invalid(fault, index, "a binding names a slot that the op does not have");
     if (!moves_within_memory(binding, region->count))
-        return invalid(fault, index, "a binding leaves memory in the last turn");
+        return invalid(fault, index, "count * stride + offset of a binding exceeds 64 bits");
     return KRT_OK;
 }
 
@@ -88,20 +89,22 @@ krt_status krt_region_check(const krt_op *op, size_t index, krt_fault *fault)
 {
     const krt_region *region = op->region;
     if (!region || !region->n_bodies)
-        return invalid(fault, index, "it has no body");
+        return invalid(fault, index, "a region needs at least one body");
     if (region->count < 0)
-        return invalid(fault, index, "count is negative");
+        return invalid(fault, index, "count must not be negative");
     if (!is_slot(region->count_slot, op) || !is_slot(region->condition_slot, op) ||
         !is_slot(region->choice_slot, op))
-        return invalid(fault, index, "a slot is neither -1 nor a buffer of the op");
+        return invalid(fault, index,
+                       "count_slot, condition_slot and choice_slot must be -1 or a buffer index");
     if ((region->choice_slot >= 0) != (region->n_bodies > 1))
-        return invalid(fault, index, "choice_slot goes with more than one body");
+        return invalid(fault, index,
+                       "choice_slot must be set if there are several bodies, and -1 otherwise");
     for (size_t i = 0; i < region->n_bodies; ++i)
         if (!region->bodies[i])
             return invalid(fault, index, "a body is null");
     for (size_t i = 0; i < region->n_initial; ++i)
         if (region->initial[i].dst >= op->n_bufs || region->initial[i].src >= op->n_bufs)
-            return invalid(fault, index, "a copy has a slot that does not exist");
+            return invalid(fault, index, "a copy names a slot that the op does not have");
     krt_status status = KRT_OK;
     for (size_t i = 0; !status && i < region->n_bindings; ++i)
         status = check_binding(region->bindings + i, op, index, fault);
@@ -166,7 +169,7 @@ krt_status krt_loop_create(krt_plan *plan, size_t index, const krt_op *op, krt_f
     for (size_t i = 0; i < region->n_bodies; ++i) {
         krt_body *body = loop->bodies + i;
         if (region->bodies[i]->parent)
-            return invalid(fault, index, "a body is that of another region, or comes twice");
+            return invalid(fault, index, "a plan can be a body of only one region, and only once");
         body->plan = region->bodies[i];
         body->plan->parent = plan;
         loop->n_bodies = i + 1;

@@ -32,7 +32,7 @@ cdef krt_sample *new_samples(size_t count) except NULL:
     """Room for what the kernels of a plan took, to be freed with PyMem_Free."""
     cdef krt_sample *samples = <krt_sample *> PyMem_Calloc(count + 1, sizeof(krt_sample))
     if samples == NULL:
-        raise errors.OutOfMemoryError("no memory for a profile")
+        raise errors.OutOfMemoryError("could not allocate the samples of a profile")
     return samples
 
 
@@ -117,7 +117,7 @@ cdef class PlanCore(Table):
             return KRT_BUSY if status == KRT_TIMEOUT else status
         if preparation.plan == NULL:
             status = KRT_INTERRUPTED
-            self.error = errors.PlanReleasedError("the plan's preparation was released")
+            self.error = errors.PlanReleasedError("the preparation of the plan was released")
         else:
             status = preparation.launch(NULL, &op, False)
             self.error, preparation.error = preparation.error, None
@@ -152,8 +152,8 @@ cdef class PlanCore(Table):
         self.leave()
         return raise_stopped(status, op, cause, core, at, word, path)
 
-    def _iteration_name(self, op, turn):
-        return f"turn {turn} of {self._op_name(op)}"
+    def _turn_name(self, op, turn):
+        return f"iteration {turn} of {self._op_name(op)}"
 
     def _op_name(self, op):
         return f"op {op}"
@@ -202,7 +202,7 @@ cdef class PlanCore(Table):
         sources = tuple(sources)
         for source in sources:
             if not isinstance(source, Storage):
-                raise errors.PlanBuildError(f"sources are of Storage, not {source!r}")
+                raise errors.PlanBuildError(f"sources: expected Storage objects, not {source!r}")
         self.set_with(lambda: ((), (), (), ((self, "_prepared_by", (preparation, sources)),)))
 
     @property

@@ -106,32 +106,34 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, obje
     if status == KRT_OK:
         return 0
     if status == KRT_NO_MEMORY:
-        raise errors.OutOfMemoryError("no memory for the tables of a plan")
+        raise errors.OutOfMemoryError("could not allocate the tables of a plan")
     if status == KRT_INVALID:
         raise errors.PlanBuildError(
             f"op {fault.op}: {fault.field.decode()}: {fault.reason.decode()}"
         )
     if status == KRT_BUSY:
         raise errors.PlanBusyError(
-            "the plan is in use by the code that this call interrupts: it comes from one of the "
-            "plan's own custom functions, a handler of a signal or a finalizer; execute a "
-            "replica() there, or make the call once the plan is done"
+            "this thread is using the plan already: the call comes from one of the plan's own "
+            "custom functions, or from a signal handler or finalizer; execute a copy made with "
+            "replicate() there, or make the call after the plan has finished"
         )
     if status == KRT_DEADLOCK:
         raise errors.PlanBusyError(
-            "the plan is in use by a thread that waits for a plan which this thread is executing; "
-            "execute a replica() in custom functions, or move the calls out of the plans"
+            "waiting for the plan would deadlock: the thread that uses it waits for a plan that "
+            "this thread is executing; in custom functions, execute a copy made with replicate(), "
+            "or move the calls out of the plans"
         )
     if status == KRT_FORKED:
         raise errors.ForkError(
-            "this process was forked by a signal handler while several threads executed the plan; "
-            "they do not exist in the child, so this run has no result here; execute it again"
+            "a signal handler forked this process while several threads executed the plan; these "
+            "threads do not exist in the child, so this run has no result here; execute the plan "
+            "again"
         )
     if status == KRT_NO_STACK:
         raise errors.OutOfMemoryError(
-            "too little is left of this thread's stack for the arrays of the plan's kernels, and "
-            "the system gives no other thread to call them on; start the thread with more stack, "
-            "as by threading.stack_size(1 << 20), or end other threads"
+            "this thread has too little stack left for the arrays of the plan's kernels, and the "
+            "system could not start another thread to call them on; start the thread with more "
+            "stack, for example after threading.stack_size(1 << 20), or end other threads"
         )
     if status == KRT_OUT_OF_BOUNDS:
         index_error.op = op
@@ -299,7 +301,7 @@ cdef class Table:
         cdef krt_fault fault
         cdef krt_status status
         if self.plan != NULL:
-            raise errors.PlanBuildError("a plan is initialised once")
+            raise errors.PlanBuildError("a plan can be initialised only once")
         cdef Ops staged = Ops(ops)
         if not costs_are_set:
             import kernelrt.runtime.op_cost  # noqa: F401 - it sets them
@@ -325,7 +327,8 @@ cdef class Table:
                 for i, body in enumerate(region.bodies):
                     if body is self or body in taken:
                         raise errors.PlanBuildError(
-                            f"op {op}: bodies: a plan is the body of one region alone, and once")
+                            f"op {op}: bodies: a plan can be a body of only one region, and only "
+                            "once")
                     body.acquire()
                     taken.append(body)
                     region.plans[i] = body.plan
@@ -348,8 +351,8 @@ cdef class Table:
         if self.owned:
             krt_lock_release(&self.lock)
             raise errors.PlanBuildError(
-                "the plan is the body of a region, and run and changed by the region's plan alone; "
-                "make another plan of it")
+                "the plan is a body of a region, so only the region's plan can run or change it; "
+                "build another plan to run on its own")
         return 0
 
     cdef int acquire_to_read(self) except -1:
@@ -470,13 +473,14 @@ cdef class Table:
         cdef list bodies = self.all_bodies(), taken = []
         exchanges = <krt_exchange *> PyMem_Calloc(<size_t> len(changes) + 1, sizeof(krt_exchange))
         if exchanges == NULL:
-            raise errors.OutOfMemoryError("no memory to change a plan")
+            raise errors.OutOfMemoryError("could not allocate the changes of a plan")
         try:
             for table, items in changes:
                 if table is not self:
                     if table not in bodies or table in taken:
                         raise errors.PlanBuildError(
-                            "kernels are exchanged in a plan and in bodies of its regions, once each")
+                            "kernels can be exchanged only in the plan itself and in bodies of its "
+                            "regions, at most once in each")
                     table.acquire_to_read()
                     taken.append(table)
                 exchanges[n] = krt_exchange(plan=table.plan, where=items.where,

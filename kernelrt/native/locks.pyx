@@ -137,8 +137,9 @@ cdef class Lock:
             while not self.inner.acquire(True, SLICE_S):
                 if ring_rank(self.holder, me) > self.rank:
                     raise PlanBusyError(
-                        "a handler of a signal or a finalizer needs what another thread has, and "
-                        "that thread needs what the interrupted code has; compute elsewhere"
+                        "a signal handler or a finalizer needs a lock that another thread holds, "
+                        "and that thread waits for a lock that the interrupted code holds; compute "
+                        "outside signal handlers and finalizers"
                     )
         finally:
             if before is None:

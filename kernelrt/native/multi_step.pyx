@@ -70,7 +70,7 @@ cdef class MultiStepRun:
 
     def __init__(self, Py_ssize_t steps):
         if self.leaves is not None:
-            raise errors.JitError("a course is initialised once")
+            raise errors.JitError("a course can be initialised only once")
         if steps < 0:
             raise errors.ShapeError(f"steps: expected at least 0, not {steps}")
         self.room = steps
@@ -119,13 +119,13 @@ cdef class MultiStepRun:
         found = <cnp.ndarray?> order
         if (cnp.PyArray_TYPE(found) != cnp.NPY_INT64 or cnp.PyArray_NDIM(found) != 1
                 or not cnp.PyArray_ISCARRAY_RO(found)):
-            raise errors.DTypeError("order: expected contiguous int64 along one axis")
+            raise errors.DTypeError("order: expected a contiguous one-dimensional int64 array")
         n = cnp.PyArray_DIMS(found)[0]
         numbers = <const int64_t *> cnp.PyArray_DATA(found)
         for i in range(n):
             if not 0 <= numbers[i] < self.n_rows:
                 raise errors.ShapeError(
-                    f"order[{i}]: {numbers[i]} is none of {self.n_rows} rows")
+                    f"order[{i}]: there is no row {numbers[i]} among {self.n_rows} rows")
         self.order, self.feed.order, self.n_places = found, numbers, n
 
     cdef bint is_there(self) noexcept:
@@ -207,8 +207,8 @@ cdef class MultiStepRun:
         if not (0 <= first <= self.n_places and 0 < rows and 0 <= count <= self.room - begun
                 and count <= (self.n_places - first) // rows):
             raise errors.ShapeError(
-                f"{count} times {rows} rows from {first} on are more than there are, or than "
-                "there is room for")
+                f"{count} steps of {rows} rows from position {first} on exceed the rows, or the "
+                "space for results")
         if not self.fits(replay):
             return 0
         self.feed.first, self.feed.rows = first, rows
@@ -280,7 +280,7 @@ cdef int fill_source(Source *source, leaf, Py_ssize_t n_rows, list memory) excep
     else:
         handle = <ArrayHandle?> leaf
         if handle.data == NULL:
-            raise errors.ShapeError("rows: expected a tensor that is computed")
+            raise errors.ShapeError("rows: expected a tensor that has been computed")
         check_rows(<int> len(handle.shape), n_rows, handle.shape[0] if handle.shape else -1)
         source.ndim = <int> len(handle.shape) - 1
         run = handle.nbytes
@@ -305,7 +305,7 @@ cdef int fill_source(Source *source, leaf, Py_ssize_t n_rows, list memory) excep
 
 cdef int check_rows(int ndim, Py_ssize_t expected, Py_ssize_t found) except -1:
     if not 0 < ndim <= DIMS or found != expected:
-        raise errors.ShapeError(f"rows: expected {expected} along a first axis, not {found}")
+        raise errors.ShapeError(f"rows: expected {expected} along the first axis, not {found}")
     return 0
 
 
@@ -355,7 +355,7 @@ cdef uint64_t start_of(seed, epoch) except? 0:
     cdef uint64_t x = 0
     for number in (seed, epoch):
         if number < 0:
-            raise errors.ShapeError(f"expected a number of at least 0, not {number}")
+            raise errors.ShapeError(f"seed and epoch: expected numbers of at least 0, not {number}")
         x = mixed(x + STEP * <uint64_t> (1 + number.bit_length() // 64))
         while number:
             x = mixed(x + STEP) ^ <uint64_t> (number & 0xFFFFFFFFFFFFFFFF)

@@ -56,7 +56,7 @@ cdef class Names:
         cdef Py_ssize_t i
         cdef Space *space
         if self.spaces != NULL:
-            raise errors.JitError("names are initialised once")
+            raise errors.JitError("names can be initialised only once")
         self.cells = tuple(cells)
         self.globals = tuple(sorted(named, key=dict_of))
         self.same = same
@@ -70,7 +70,7 @@ cdef class Names:
         self.spaces = <Space *> PyMem_Calloc(len(self.globals) + 1, sizeof(Space))
         self.variables = <Variable *> PyMem_Calloc(len(self.cells) + 1, sizeof(Variable))
         if self.spaces == NULL or self.variables == NULL:
-            raise errors.OutOfMemoryError("no memory for the names that a function reads")
+            raise errors.OutOfMemoryError("could not allocate the name guards of a function")
         for i in range(len(self.cells)):
             self.variables[i].cell = <PyObject *> (<tuple> self.cells[i])[1]
             self.variables[i].held = <PyObject *> self.held[i]
@@ -184,8 +184,8 @@ cdef class Names:
         return None
 
 
-REBOUND = "{} was rebound, or became another number"
-OTHERS = "{} got or lost items, or their order changed"
+REBOUND = "{} was rebound, or its value changed"
+OTHERS = "{} gained or lost items, or their order changed"
 
 
 def class_items(cls):

@@ -38,7 +38,7 @@ cdef class Ops:
         self.vals = <int64_t *> PyMem_Calloc(n_vals + 1, sizeof(int64_t))
         self.deps = <size_t *> PyMem_Calloc(n_deps + 1, sizeof(size_t))
         if not (self.ops and self.bufs and self.vals and self.deps):
-            raise errors.OutOfMemoryError("no memory to build a plan")
+            raise errors.OutOfMemoryError("could not allocate the tables of a plan")
         return 0
 
     def __dealloc__(self):
@@ -99,7 +99,7 @@ cdef class Region:
     def __init__(self, size_t op, described):
         if not isinstance(described, tuple) or len(described) != 8:
             raise errors.PlanBuildError(
-                f"op {op}: fn: must tell of a region as (bodies, count, reverse, count_slot, "
+                f"op {op}: fn: must describe a region as (bodies, count, reverse, count_slot, "
                 f"condition_slot, choice_slot, copies, bindings), not {described!r}"
             )
         bodies, count, reverse, count_slot, condition_slot, choice_slot, copies, bindings = described
@@ -115,7 +115,7 @@ cdef class Region:
         self.bindings = <krt_binding *> PyMem_Calloc(self.region.n_bindings + 1,
                                                      sizeof(krt_binding))
         if not (self.plans and self.initial and self.bindings):
-            raise errors.OutOfMemoryError("no memory to build a plan")
+            raise errors.OutOfMemoryError("could not allocate the tables of a plan")
         self.region.bodies = self.plans
         self.region.initial = self.initial
         self.region.bindings = self.bindings
@@ -175,14 +175,14 @@ cdef int64_t integer(size_t op, str field, value) except? -7:
         return PyNumber_Index(value)
     except (TypeError, OverflowError):
         raise errors.PlanBuildError(
-            f"op {op}: {field}: must be an integer of 64 bits, not {value!r}"
+            f"op {op}: {field}: must be a 64-bit integer, not {value!r}"
         ) from None
 
 
 cdef int small_int(size_t op, str field, value) except? -7:
     cdef int64_t wide = integer(op, field, value)
     if wide < 0 or wide > 255:
-        raise errors.PlanBuildError(f"op {op}: {field}: {value!r} is out of range")
+        raise errors.PlanBuildError(f"op {op}: {field}: {value!r} is outside the range 0 to 255")
     return <int> wide
 
 
@@ -203,7 +203,7 @@ cdef class Edits:
         cdef size_t count = len(pointers) + len(values) + len(chunks)
         self.items = <krt_edit *> PyMem_Calloc(count + 1, sizeof(krt_edit))
         if self.items == NULL:
-            raise errors.OutOfMemoryError("no memory to change a plan")
+            raise errors.OutOfMemoryError("could not allocate the changes of a plan")
         for op, n in chunks:
             self.add(KRT_SET_CHUNKS, op, 0, integer(op, "chunks", n))
         for op, slot, value in values:
@@ -232,7 +232,7 @@ cdef class Exchange:
         cdef size_t i
         self.where = <size_t *> PyMem_Calloc(<size_t> len(rows) + 1, sizeof(size_t))
         if self.where == NULL:
-            raise errors.OutOfMemoryError("no memory to change a plan")
+            raise errors.OutOfMemoryError("could not allocate the changes of a plan")
         for i in range(<size_t> len(rows)):
             self.where[i] = <size_t> integer(i, "op", rows[i][0])
         self.ops = Ops([(<int> KRT_KERNEL, fn, (), vals, chunks, core_slot, 0, cost_ns, (), *slices)
@@ -254,7 +254,7 @@ cdef class Addressed:
         self.n_results = n_results
 
     def __call__(self):
-        raise TypeError("it is called by the plan that it belongs to")
+        raise TypeError("only the plan that this function belongs to can call it")
 
 
 cdef int call(object function, krt_plan *plan, size_t op, krt_finder find) except -1:

@@ -71,10 +71,11 @@ cdef class Replay:
                  guards=(), writes=(), keep=None, BlockCache results_from=None, severed=(),
                  by_argument=None):
         if self.begun:
-            raise errors.JitError("a replay is initialised once")
+            raise errors.JitError("a replay can be initialised only once")
         self.begun = True  # before any other code, which may come back here
         if not issubclass(result_type, ArrayHandle):
-            raise errors.DTypeError(f"result_type must extend ArrayHandle: {result_type!r}")
+            raise errors.DTypeError(
+                f"result_type: expected a subclass of ArrayHandle, not {result_type!r}")
         inputs, outputs = tuple(inputs), tuple(outputs)
         guards, writes = tuple(guards), tuple(writes)
         self.plan = plan
@@ -130,14 +131,14 @@ cdef class Replay:
     cdef int sever(self, Py_ssize_t i, mark, given) except -1:
         cdef Py_ssize_t place
         if i >= self.n_outputs:
-            raise errors.JitError(f"there is no output {i} to be marked")
+            raise errors.JitError(f"severed: there is no output {i}")
         if mark is not None:
             self.held.append(mark)
             self.outputs[i].severed = <PyObject *> mark
             self.severs = True
         for place in given:
             if not 0 <= place < self.n_inputs or self.inputs[place].kind != KIND_ARRAY:
-                raise errors.JitError(f"there is no array argument {place}")
+                raise errors.JitError(f"severed: there is no array argument {place}")
             self.inputs[place].flag = <uint64_t> 1 << min(place, 63)
             self.outputs[i].given |= self.inputs[place].flag
         return 0
@@ -632,7 +633,7 @@ cdef class JitCore:
         self.names = tuple(names)
 
     def _slow(self, args, kwargs):
-        raise NotImplementedError("a subclass traces here")
+        raise NotImplementedError("a subclass must override _slow")
 
     def _require_empty(self, registers):
         self.registers = check_registers(registers)

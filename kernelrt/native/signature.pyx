@@ -36,7 +36,7 @@ WHOLE = <int> LINEAGE_WHOLE
 cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL:
     cdef void *table = PyMem_Calloc(<size_t> count + 1, size)
     if table == NULL:
-        raise errors.OutOfMemoryError("no memory for a replay")
+        raise errors.OutOfMemoryError("could not allocate the tables of a replay")
     return table
 
 
@@ -54,16 +54,17 @@ cdef int fill_input(Input *entry, tuple spec, PlanCore plan, list held) except -
         _, code, address = spec
         entry.code = check_code(code)
         if entry.code != FLOAT32 and entry.code != FLOAT64:
-            raise errors.DTypeError("a float input is float32 or float64")
+            raise errors.DTypeError("a FLOAT input must be float32 or float64")
         entry.home = <char *> <size_t> address
     elif entry.kind == KIND_ARRAY:
         _, code, shape, address, sites, *most = spec
         entry.lineage = most[0] if most else LINEAGE_WHOLE
         if not LINEAGE_NONE <= entry.lineage <= LINEAGE_WHOLE:
-            raise errors.DTypeError(f"a lineage is NO_LINEAGE, SEVERED or WHOLE, not {most[0]!r}")
+            raise errors.DTypeError(
+                f"lineage: expected NO_LINEAGE, SEVERED or WHOLE, not {most[0]!r}")
         fill_array(entry, check_code(code), shape, address, tuple(sites), plan, held)
     else:
-        raise errors.DTypeError(f"an input is ARRAY, FLOAT or STATIC, not {spec[0]!r}")
+        raise errors.DTypeError(f"an input must be ARRAY, FLOAT or STATIC, not {spec[0]!r}")
     if entry.kind != KIND_STATIC and entry.home == NULL:
         raise errors.ShapeError("the address of an input must not be 0")
     return 0
@@ -105,7 +106,7 @@ cdef int fill_output(Output *entry, tuple spec, PlanCore plan, list held) except
 
 cdef int fill_guard(Guard *entry, ArrayHandle handle, size_t address, list held) except -1:
     if handle is None or address == 0:
-        raise errors.ShapeError("a guard is a handle and the address of its data")
+        raise errors.ShapeError("a guard needs a handle and the nonzero address of its data")
     held.append(handle)
     entry.handle = <PyObject *> handle
     entry.data = <char *> address
@@ -117,7 +118,7 @@ cdef Py_ssize_t fill_sites(Site *entry, tuple sites, Py_ssize_t nbytes, PlanCore
         if nbytes == 0:
             offset = 0  # of nothing a kernel reads nothing, wherever a part of it begins
         if not 0 <= offset <= nbytes:
-            raise errors.ShapeError(f"site offset {offset} lies outside {nbytes} bytes")
+            raise errors.ShapeError(f"site offset {offset} lies outside an array of {nbytes} bytes")
         entry.op, entry.slot, entry.offset = op, slot, offset
         entry.home = <void *> <size_t> plan.pointer(op, slot)
         entry += 1
@@ -167,7 +168,7 @@ cpdef object value_key(object value):
 
 
 cdef list keys_of(object items):
-    Py_EnterRecursiveCall(" while static values are compared")
+    Py_EnterRecursiveCall(" while comparing static values")
     try:
         return [value_key(item) for item in items]
     finally:
@@ -266,27 +267,32 @@ cdef int take(tuple children, Py_ssize_t i, object value, list leaves) except -1
 cdef tuple check_structure(node):
     """A structure as `collect` relies on it."""
     if not isinstance(node, tuple) or len(node) != 3:
-        raise errors.JitError(f"a structure is (type, keys, children), not {node!r}")
+        raise errors.JitError(f"structure: expected (type, keys, children), not {node!r}")
     kind, keys, children = node
     if not isinstance(kind, type):
-        raise errors.JitError(f"a structure is of dicts, lists, tuples and records, not {kind!r}")
+        raise errors.JitError(
+            f"structure: expected the type of a dict, list, tuple or dataclass, not {kind!r}")
     if not issubclass(kind, (dict, list, tuple)):
         return check_record(kind, keys, children)
     if (kind is dict) is not isinstance(keys, tuple) or (kind is not dict and keys is not None):
-        raise errors.JitError(f"a dict has a tuple of keys, and nothing else has: {keys!r}")
+        raise errors.JitError(
+            f"structure: a dict needs a tuple of keys, a list or tuple needs None, not {keys!r}")
     if not isinstance(children, tuple) or (keys is not None and len(keys) != len(children)):
-        raise errors.JitError(f"a structure has a tuple of children: {children!r}")
+        raise errors.JitError(
+            f"structure: expected a tuple of children, one for each key, not {children!r}")
     if issubclass(kind, dict) and kind is not dict:
-        raise errors.JitError(f"a structure has plain dicts, not {kind!r}")
+        raise errors.JitError(f"structure: a subclass of dict is not supported: {kind!r}")
     return kind, keys, tuple(None if c is None else check_structure(c) for c in children)
 
 
 cdef tuple check_record(kind, keys, children):
     """The structure of a dataclass: its keys are names, and pairs of others and their values."""
     if not hasattr(kind, "__dataclass_fields__"):
-        raise errors.JitError(f"a structure is of dicts, lists, tuples and records, not {kind!r}")
+        raise errors.JitError(
+            f"structure: expected the type of a dict, list, tuple or dataclass, not {kind!r}")
     names, fixed = keys
     if not isinstance(children, tuple) or len(names) != len(children):
-        raise errors.JitError(f"a record has a child for each name: {names!r}, {children!r}")
+        raise errors.JitError(
+            f"structure: expected a child for each field name {names!r}, not {children!r}")
     known = tuple(names), tuple((name, value) for name, value in fixed)
     return kind, known, tuple(None if c is None else check_structure(c) for c in children)

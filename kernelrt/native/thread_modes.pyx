@@ -235,7 +235,7 @@ def placed(str name, tuple several, int before, tuple given, dict options):
     """The arguments by their places, with those of the names `several` taken from `options`."""
     cdef tuple named = tuple([options.pop(other) for other in several if other in options])
     if len(given) + len(named) > before + 1:
-        raise errors.DTypeError(f"{name}: {several[0]} is given twice; give one of them")
+        raise errors.DTypeError(f"{name}: {several[0]} is given twice; pass it once")
     return given + named
 
 
@@ -263,8 +263,8 @@ cdef tuple by_own_names(Operation operation, tuple names):
     for name in names:
         if name in operation.aliases and own.count(operation.aliases[name]) > 1:
             raise errors.DTypeError(
-                f"{operation.__name__}: {operation.aliases[name]} and {name} are one; give one of "
-                "them"
+                f"{operation.__name__}: {operation.aliases[name]} and {name} are the same "
+                "parameter; pass one of them"
             )
     return own
 
@@ -413,7 +413,7 @@ cdef PyObject *repeated(
                 return <PyObject *> found
     raise errors.PlanBusyError(
         f"{named.__qualname__} was interrupted {MOST_TIMES} times by code that writes to memory; "
-        "let the handler of the signal come less often"
+        "make the signal handler run less often"
     )
 
 
@@ -469,7 +469,7 @@ cdef class Mode:
 
     def __init__(self, int field, value):
         if field not in (KRT_GRAD, KRT_OBSERVED, KRT_NONFINITE, KRT_STEPWISE):
-            raise errors.KernelrtError(f"there is no mode {field} to enter")
+            raise errors.KernelrtError(f"there is no mode {field}")
         self.field = field
         self.value = value
         self.before = []
@@ -546,8 +546,9 @@ def _decorated(function, int field, value):
     if (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
             or inspect.isasyncgenfunction(function)):
         raise errors.GradientError(
-            f"{getattr(function, '__name__', function)}() runs later than it is called, when the "
-            f"mode is over; write 'with kernelrt.{NAMES.get(field, 'no_grad')}():' in its body"
+            f"{getattr(function, '__name__', function)}() is a generator or coroutine function: "
+            "its body runs after the call, when the mode has ended; write "
+            f"'with kernelrt.{NAMES.get(field, 'no_grad')}():' in its body"
         )
 
     @functools.wraps(function)
@@ -591,7 +592,8 @@ cdef class TraceMode:
     def __enter__(self):
         if get(KRT_TRACE) is not self.around:
             raise errors.JitError(
-                "a trace is active already; call the traced function without jit inside"
+                "a trace is already active on this thread; call the function without jit inside a "
+                "traced function"
             )
         if self.around is not None:
             self.draws = (<TraceMode> self.around).draws

@@ -437,7 +437,7 @@ def test_explain_tells_of_items_that_came() -> None:
     f(X)
     hooks.append(2.0)
     f(X)
-    assert "hooks got or lost items" in f.explain()
+    assert "hooks gained or lost items" in f.explain()
 
 
 def test_methods_see_what_they_read_alone() -> None:
@@ -463,7 +463,7 @@ def test_methods_see_what_they_read_alone() -> None:
         agent.count()
         agent.act(X)
     assert agent.act.retraces == 3
-    assert "self.epsilon was rebound, or became another number" in agent.act.explain()
+    assert "self.epsilon was rebound, or its value changed" in agent.act.explain()
 
 
 def test_what_grows_changes_nothing() -> None:

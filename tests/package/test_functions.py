@@ -114,7 +114,7 @@ def test_names_of_numpy() -> None:
     assert krt.sort(x, axis=0).values.shape == (2, 3)
     assert krt.cat([x, x], axis=1).shape == (2, 6)
     assert krt.stack([x, x], axis=-1).shape == (2, 3, 2)
-    with pytest.raises(DTypeError, match="sum: dim and axis are one"):
+    with pytest.raises(DTypeError, match="sum: dim and axis are the same parameter"):
         x.sum(dim=0, axis=0)
     with pytest.raises(TypeError, match="axis"):
         x.exp(axis=0)
