@@ -91,7 +91,7 @@ static krt_status check_chain(const krt_op *ops, size_t index, krt_fault *fault)
     for (size_t i = 0; i < op->n_deps; ++i)
         if (op->deps[i] < first && !has_dep(ops + first, op->deps[i]))
             return invalid(fault, index, "deps",
-                           "the first op of a chain must have all dependencies on ops before it");
+                           "the first op of the chain lacks a dependency of this op");
     return KRT_OK;
 }
 

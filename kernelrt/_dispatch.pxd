@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The classes of _dispatch with their fields, for the extensions that build on them."""
+"""The fields of the classes of _dispatch, for other extensions."""
 
 from kernelrt.native.core cimport Table
 from kernelrt.native.krt cimport krt_sample, krt_status
@@ -11,13 +11,13 @@ cdef list list_of_samples(const krt_sample *samples, size_t count)
 
 cdef class PlanCore(Table):
     cdef object error
-    cdef unsigned long long called_back  # how often a run may have let other Python in
-    cdef bint lasting  # whether it may write to memory that is not its own alone
-    cdef PlanCore preparation  # computes what stays the same from run to run; or None
-    cdef tuple sources  # the storages that this reads
-    cdef unsigned long long prepared  # `writes` up to which that holds; 0: it does not
+    cdef unsigned long long called_back  # times that a run may have let other Python code run
+    cdef bint lasting  # whether runs may write memory that outlives the plan
+    cdef PlanCore preparation  # computes run-invariant values; or None
+    cdef tuple sources  # the storages that the preparation reads
+    cdef unsigned long long prepared  # `writes` up to which the preparation is current; 0: never
 
-    # Within a turn (see `Table`), which `finish` ends: when it returns or raises.
+    # Call under exclusive access (see `Table`), which `finish` ends, whether it returns or raises.
     cdef krt_status run(self, krt_sample *samples, size_t *failed_op,
                         bint keep_gil) noexcept
     cdef krt_status prepare(self) noexcept

@@ -1,4 +1,4 @@
-"""Types of the compiled boundary to the C core: the ops of plans, and their runs."""
+"""Types of the compiled boundary to the C core: the ops of a plan, and its runs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
@@ -12,42 +12,42 @@ KERNEL: Final = 0
 COPY: Final = 1
 """``bufs`` is (destination, source), ``vals`` is (nbytes,); overlap is allowed."""
 CUSTOM: Final = 2
-"""``fn`` is a Python callable; it is called with no arguments and with the GIL."""
+"""``fn`` is a Python callable, called without arguments and with the GIL."""
 NOP: Final = 3
-"""Nothing runs: a buffer view, kept so that op indices match those of the caller."""
+"""Nothing runs: a buffer view, kept so that op indices equal those of the caller."""
 
 REGION: Final = 4
-"""``fn`` is a RegionTuple: separate plans, run repeatedly (a loop) or one of them (a branch)."""
+"""``fn`` is a RegionTuple: body plans that run as a loop or as a choice of one of them."""
 
 HOST_PARALLEL_SAFE: Final = 1
-"""Op flag: may run at the same time as ops that it is not ordered with."""
+"""Op flag: the op may run in parallel with ops that are not ordered with it."""
 MAY_FAIL: Final = 2
-"""Op flag: may store to the status word; if it did, the plan stops after the op."""
+"""Op flag: the op may store to its status word; if it did, the plan stops after it."""
 COMMIT: Final = 4
-"""Op flag: writes state that outlives the plan. From the first such op on, signals do not interrupt
-the plan; the op starts only after every earlier op that may fail has succeeded."""
+"""Op flag: the op writes state that outlives the plan. The first such op starts only after all
+earlier ops that may fail have succeeded; from then on signals do not interrupt the plan."""
 FOLLOWS: Final = 8
-"""Op flag: belongs to the same chain as the previous op; the chain runs slice by slice."""
+"""Op flag: the op is in the chain of the op before it; a chain runs slice by slice."""
 UNKNOWN_COST: Final = 16
-"""Op flag: ``cost_ns`` is a guess, so signals are always checked after the op."""
+"""Op flag: ``cost_ns`` is a guess, so the plan always checks for signals after the op."""
 
 STATUS: Final = 0
-"""Placeholder in the ``bufs`` of an op that MAY_FAIL: the address of the op's status word, an int64
-that is 0 when a run begins. A value stored there is passed to `_index_error`."""
+"""Stands for the address of the op's status word in the ``bufs`` of a MAY_FAIL op: an int64 that is
+0 when a run begins. `_index_error` receives the stored value."""
 
 RegionTuple: TypeAlias = tuple[
-    Sequence[PlanCore],  # bodies, each used by one region only
+    Sequence[PlanCore],  # bodies; each belongs to one region only
     int,  # count: maximum number of iterations
-    bool,  # reverse: from count - 1 down to 0
-    int,  # count_slot: index in bufs of an int64; or -1
-    int,  # condition_slot: index in bufs of a byte; or -1
-    int,  # choice_slot: index in bufs of an int64; or -1
+    bool,  # reverse: iterate from count - 1 down to 0
+    int,  # count_slot: index in bufs of an int64, or -1
+    int,  # condition_slot: index in bufs of a byte, or -1
+    int,  # choice_slot: index in bufs of an int64, or -1
     Sequence[tuple[int, int, int]],  # copies: slots of destination and source, bytes
     Sequence[tuple[int, int, int, int, int, int]],
 ]
-"""The last item holds bindings: the address at ``(body, op, slot there)`` is the address in a slot
-of bufs, plus an offset, plus the iteration number times a stride. Slot -1 is an int64 with the
-iteration number."""
+"""The last element holds bindings ``(body, op, slot of that op, slot of bufs, offset, stride)``.
+They bind the slot of the body's op to the address of the slot of bufs + offset + iteration number *
+stride. Slot -1 of bufs stands for an int64 that holds the iteration number."""
 
 OpTuple: TypeAlias = tuple[
     int,  # kind
@@ -57,19 +57,19 @@ OpTuple: TypeAlias = tuple[
     int,  # chunks: >= 1, or 0 to skip the op
     int,  # core_slot: the index in vals that receives 0 .. chunks - 1, or -1
     int,  # flags
-    int,  # cost_ns: estimated time of the whole op
+    int,  # cost_ns: estimated time of all chunks together
     Sequence[int],  # deps: indices of earlier ops
-    int,  # slices: number of slices of the op's chain; 0: it is in no chain
+    int,  # slices: number of slices of the op's chain; 0: the op is in no chain
 ]
-"""All ops of a chain except the first have the flag FOLLOWS; see ``krt_op`` in csrc/krt.h. The
-number of slices may be omitted."""
+"""All ops of a chain but the first have the flag FOLLOWS; see ``krt_op`` in csrc/krt.h. The number
+of slices may be left out."""
 
 class PlanCore(Table):
-    """A table of prepared operations that can be run.
+    """A table of prepared operations that can be executed.
 
-    `ops` is checked once, here: types, ranges, null addresses, dependencies on earlier ops only.
-    The addresses are borrowed: the creator of the plan keeps code and buffers alive until
-    `release` or until the plan is deleted.
+    The constructor checks `ops` once: types, ranges, null addresses, dependencies on earlier ops
+    only. The addresses are borrowed: the creator of the plan keeps code and buffers alive until
+    `release` is called or the plan is destroyed.
 
     Raises
     ------
@@ -90,44 +90,48 @@ class PlanCore(Table):
         CustomFunctionError
             A custom function raised; the original exception is the cause.
         PlanBusyError
-            Called from one of the plan's own custom functions.
+            This thread is already using the plan, for example in one of its custom functions.
         PlanReleasedError
             The plan was released.
         OutOfMemoryError
-            This thread's stack is too small for the plan, and no other thread could be started;
-            nothing was run.
+            This thread's stack is too small for the plan, and no other thread could be started.
+            Nothing was run.
         KeyboardInterrupt
-            Or any exception of a signal handler while a long plan ran. The plan stays usable.
+            Or another exception that a signal handler raised while a long plan ran. The plan stays
+            usable.
         """
     def execute_with(self, bind: Callable[[], Bindings]) -> None:
-        """Call `set_with` and then `execute`, with exclusive access throughout."""
+        """Do the same as `set_with` followed by `execute`, under one exclusive access."""
     def execute_profiled_raw(
         self, bind: Callable[[], Bindings] | None = None
     ) -> list[tuple[int, int, int, int, int]]:
-        """Run as `execute_with` or `execute`; return (start_ns, elapsed_ns, worker, chunks, runs).
+        """Run like `execute_with` or `execute` and return the timing of each op.
 
-        There is one tuple per op. `start_ns` counts from the start of the plan. `worker` is 0 for
-        the calling thread. A skipped op has zeros. After these come the tuples for ops of bodies,
-        region by region and body by body, each body followed by its own regions: first start, total
-        time and number of all iterations.
+        Returns
+        -------
+        list of (start_ns, elapsed_ns, worker, chunks, runs)
+            One tuple per op. `start_ns` counts from the start of the plan. `worker` is 0 for the
+            calling thread. The tuple of a skipped op holds zeros. Then, region by region and body
+            by body, the tuples of the ops of bodies, each body followed by those of its own
+            regions: `start_ns` of the first iteration, the time and number of all iterations.
         """
-    def _iteration_name(self, op: int, iteration: int) -> str | None:
-        """Return the name of an iteration of the region `op` for errors, or None."""
+    def _turn_name(self, op: int, turn: int) -> str | None:
+        """Return the text by which errors name an iteration of region `op`; None for a choice."""
     def _op_name(self, op: int) -> str:
-        """Return the name of an op for errors; subclasses may return more than its index."""
+        """Return the text by which errors name an op. Subclasses may return more than its index."""
     def _index_error(
         self, op: int, status_word: int
     ) -> IndexBoundsError | DomainError | LinAlgError | CustomFunctionError:
-        """Return the error for the status word that a kernel stored."""
+        """Return the error for the value that an op stored to its status word."""
     def set_threads(self, n: int) -> None:
-        """Limit the threads as `Table.set_threads` does, also for the preparation."""
+        """Limit the plan and its preparation to `n` threads, like `Table.set_threads`."""
     def keep_to_own_memory(self) -> None:
-        """Note that no run writes to memory that outlives the plan."""
+        """Note that no run writes memory that outlives the plan."""
     def prepare_by(self, preparation: PlanCore, sources: Iterable[Storage]) -> None:
-        """Run the hoisted `preparation` before a run if `sources` may have been written since.
+        """Run `preparation` before a run if `sources` may have been written since its last run.
 
-        The preparation reads `sources` and shares no memory that this plan writes. If code outside
-        can write one of `sources` unnoticed (see `Storage.own`), it runs before every run.
+        `preparation` reads `sources` and shares no memory that this plan writes. If `Storage.own`
+        is false for one of `sources`, writes may go unnoticed, so it runs before every run.
         """
     _prepared_by: tuple[PlanCore | None, tuple[Storage, ...]]
-    """The preparation and the storages that it reads. Set only with exclusive access."""
+    """The preparation and the storages that it reads. Set with exclusive access to the plan."""

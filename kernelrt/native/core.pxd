@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The table of a plan with its fields, for the extensions that build on it."""
+"""The fields of the table of a plan, for other extensions."""
 
 from libc.stdint cimport int64_t
 
@@ -7,44 +7,46 @@ from kernelrt.native.krt cimport krt_fault, krt_host, krt_lock, krt_plan, krt_sa
 from kernelrt.native.op_structs cimport Ops
 
 
-# Whether the process ends: then executions keep the GIL from now on.
+# Return whether the process is exiting; if so, executions keep the GIL from now on.
 cdef bint is_exiting() noexcept nogil
 
-# This thread executes without the GIL, between the first and the second. Both are called with it.
+# Mark the beginning and the end of an execution without the GIL. Call both with the GIL held.
 cdef void begin() noexcept
 cdef void end() noexcept
 
-# Whether the process waits for this thread to come out of its plan.
+# Return whether the exiting process waits for this thread to leave its plan.
 cdef bint must_end() noexcept nogil
 
-# Whether Python runs handlers of signals on this thread.
+# Return whether Python runs signal handlers on this thread.
 cdef bint handles_signals() noexcept nogil
 
 
-# `cause` is what a custom function or a signal handler raised, `name` what errors call its
-# operation, `index_error` what to raise for an index, `turn` that of the loop around either.
+# Raise the exception for a status. `cause` is the exception of a custom function or signal handler,
+# `name` the text by which errors name its op, `index_error` the exception for KRT_OUT_OF_BOUNDS,
+# and `turn` the iteration number of the loop around the op.
 cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, object cause,
                       object name=*, object index_error=*, object turn=*) except -1
 
-# As above for a run of a plan, which stopped at `op`: within regions (`path`, see
-# `Table.stopped_in`) at the op `at` of `plan`, the last of their bodies, which stored `word`.
+# Raise the exception for a run that stopped at `op`. Within regions (`path`, see
+# `Table.stopped_in`) the op `at` of the innermost body `plan` stopped; its status word is `word`.
 cdef int raise_stopped(krt_status status, size_t op, object cause, object plan, size_t at,
                        int64_t word, list path) except -1
 
 
-# A thread could not be started, and nobody was told yet.
+# Whether a thread could not be started and no warning has been issued yet.
 cdef bint start_failed
 
 
-# Whether a run has to take the GIL to ask whether to go on, and then what time it is; else 0.
+# If a run must take the GIL to ask Python whether to continue, return the time in ns; else 0.
 cdef int64_t when_to_ask() noexcept nogil
 
-# To be called before it asks, with the GIL, for which it has waited since then.
+# Schedule the next question. Call with the GIL held, before asking; the run has waited for the GIL
+# since `since_ns`.
 cdef int ask_from_now_on(int64_t since_ns) except -1
 
 
-# Runs that follow each other while other threads wait for the GIL: so long in all. They wait ten
-# times as long for code in Python.
+# Maximum time of consecutive runs while other threads wait for the GIL. They wait ten times as long
+# for Python code.
 cdef enum:
     BURST_NS = 500_000
 
@@ -53,26 +55,26 @@ cdef class Table:
     cdef krt_lock lock
     cdef krt_plan *plan
     cdef size_t count
-    cdef size_t samples  # of a profiled run: of its ops, and of those of bodies
-    cdef int limit  # threads that were asked for; 0: none
+    cdef size_t samples  # number of samples of a profiled run: of its ops and of those of bodies
+    cdef int limit  # maximum number of threads; 0: no limit
     cdef dict customs
-    cdef bint foreign  # whether it calls C functions that somebody gave
-    cdef tuple bodies  # of its regions: (op, Tables)
-    cdef bint owned  # a body, which only the plan of its region runs and changes
-    cdef object bound_by  # whose values the table holds; changed within a turn
+    cdef bint foreign  # whether it calls C functions of users
+    cdef tuple bodies  # bodies of its regions: (op, Tables)
+    cdef bint owned  # whether it is a body, which only the plan of its region runs and changes
+    cdef object bound_by  # the Replay whose values the table holds; changed under exclusive access
     cdef object __weakref__
 
-    # Once, before all else. What `host` points to lives as long as the table.
+    # Called once, before all other methods. The object of `host` lives as long as the table.
     cdef int make(self, ops, krt_host host) except -1
     cdef int adopt(self, Ops staged, krt_host host, krt_fault *fault) except -1
 
-    # A turn: one of these, any of the methods below, then leave. Where one of the first three
-    # raises there is no turn; within one only what `assign` and `exchange` are given and what the
-    # plan itself calls is Python.
+    # Exclusive access: call one of these, then any of the methods below, then `leave`. If one of
+    # the first three raises, there is no access. Under exclusive access no Python code runs except
+    # the callables and values of `assign` and `exchange`, and functions that the plan calls.
     cdef int acquire(self) except -1
     cdef int acquire_to_read(self) except -1
     cdef int acquire_with(self, bind) except -1
-    cdef krt_status try_acquire(self) noexcept  # without waiting, also where it was released
+    cdef krt_status try_acquire(self) noexcept  # does not wait; succeeds for a released plan, too
 
     cdef int assign(self, tuple changes) except -1
     cdef int exchange(self, list changes) except -1
@@ -83,7 +85,7 @@ cdef class Table:
     cdef int64_t now(self) noexcept
     cdef void leave(self) noexcept
 
-    # Of the run that goes on or, until the turn is over, of the last one.
+    # For the current run, or for the last one until `leave`.
     cdef int call_custom(self, size_t op) except -1
     cdef list stopped_in(self, size_t *op)
     cdef Table body_at(self, size_t op, size_t which)

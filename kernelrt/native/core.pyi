@@ -1,4 +1,4 @@
-"""Types of the module that links the C core (csrc/krt.h)."""
+"""Types of the extension that is linked to the C core (csrc/krt.h)."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -10,52 +10,53 @@ Bindings: TypeAlias = tuple[
     Sequence[tuple[object, str, object]],
 ]
 """New addresses ``(op, slot, address)``, values ``(op, slot, value)`` and chunk counts ``(op, n)``;
-and attributes ``(owner, name, value)`` to set after the table has all of these."""
+and attributes ``(owner, name, value)`` that are set after all of these are in the table."""
 
 Exchanges: TypeAlias = tuple[
     Sequence[tuple[Table, Sequence[tuple[int, int, Sequence[int], int, int, int, int]]]],
     Sequence[tuple[object, str, object]],
 ]
-"""Kernels ``(op, fn, vals, chunks, core_slot, cost_ns, slices)``, as in OpTuple, for the plan and
-for bodies of its regions; and attributes as in Bindings. Slices may be omitted. A chain (kernel
-pipelining) that was built as such stays one if all its slices are equal."""
+"""New kernels ``(op, fn, vals, chunks, core_slot, cost_ns, slices)``, as in OpTuple, for the plan
+and for bodies of its regions; and attributes as in Bindings. Slices may be left out. Ops that were
+created as a chain are a chain afterwards if their numbers of slices are equal."""
 
 class Table:
-    """The prepared operations of a plan as flat C arrays, with a lock for exclusive access.
+    """The prepared operations of a plan as flat C arrays, and the lock for access to them.
 
-    Created and run by `kernelrt._dispatch.PlanCore`.
+    `kernelrt._dispatch.PlanCore` creates and runs it.
     """
 
     def pointer(self, op: int, slot: int) -> int: ...
     def set_pointer(self, op: int, slot: int, address: int) -> None:
-        """Bind another address; like every setter, wait for a running execute to end."""
+        """Bind another address. Like every setter, wait until a running execution has ended."""
     def value(self, op: int, slot: int) -> int: ...
     def set_value(self, op: int, slot: int, v: int) -> None:
-        """Set one value in the rows of all chunks. The core_id slot cannot be set."""
+        """Set a value in the rows of all chunks. The core_id slot cannot be set."""
     def chunks(self, op: int) -> int: ...
     def slices(self, op: int) -> int:
-        """Return the number of slices of the chain of `op`, or 0 if it is in none."""
+        """Return the number of slices of the chain that `op` is in; 0 if it is in none."""
     def set_chunks(self, op: int, n: int) -> None:
-        """Split `op` into `n` chunks, 0 to skip it; a new maximum allocates memory."""
+        """Split `op` into `n` chunks; 0 skips it. Allocate if `n` exceeds all earlier numbers."""
     def set_with(self, bind: Callable[[], Bindings]) -> None:
-        """Call `bind` with exclusive access to the plan and apply its result, all or nothing.
+        """Call `bind` with exclusive access to the plan and make all changes it returns, or none.
 
-        `bind` may read state that executions change; using the plan itself raises PlanBusyError.
-        Exceptions of `bind` propagate.
+        `bind` may read anything that executions change. If it uses the plan itself, that raises
+        PlanBusyError. Exceptions that `bind` raises are passed on.
         """
     def exchange_with(self, bind: Callable[[], Exchanges]) -> None:
-        """Call `bind` with exclusive access to the plan and replace kernels by its result.
+        """Call `bind` with exclusive access to the plan and replace kernels by those it returns.
 
-        All or nothing, as with `set_with`, in the plan and in bodies. The caller ensures that the
-        new code does the same to the same buffers as the old code, and keeps it alive.
+        Like `set_with`, make all replacements or none, in the plan and in bodies of its regions.
+        The caller ensures that the new code is equivalent to the old code on the same buffers, and
+        keeps it alive.
         """
     def unless_busy(self, work: Callable[[], object]) -> bool:
         """Call `work` with exclusive access and return True; return False if the plan is in use."""
     @property
     def is_body(self) -> bool:
-        """Whether this is the body of a region, so that only the region's plan runs it."""
+        """Whether the plan is a body of a region, so that only the region's plan can use it."""
     def set_threads(self, n: int) -> None:
-        """Run on at most `n` threads, in addition to the limit of the process.
+        """Limit the plan to `n` threads. The limit of the process applies, too.
 
         Raises
         ------
@@ -63,56 +64,64 @@ class Table:
             `n` is below 1.
         """
     def calls_foreign_code(self) -> None:
-        """Note that it calls C functions of users; these are called without the GIL."""
+        """Note that the plan calls C functions of users, which run without the GIL."""
     def need_stack(self, nbytes: int) -> None:
-        """Note that a kernel has arrays of `nbytes` on the stack; the maximum counts.
+        """Note that a kernel has arrays of `nbytes` on the stack; the maximum of all notes counts.
 
-        If a thread has less stack left, the kernels are called on another thread, sequentially.
+        If a thread has less stack left, another thread calls the kernels, one after the other.
         """
     @property
     def max_threads(self) -> int | None:
-        """The limit set by `set_threads`, or None."""
+        """The limit that `set_threads` set; None if there is none."""
     @property
     def released(self) -> bool: ...
     @property
     def n_ops(self) -> int: ...
     @property
     def cost_ns(self) -> int:
-        """Estimated time of all ops that are not skipped, in nanoseconds."""
+        """The sum of the time estimates of all ops that are not skipped."""
     def release(self) -> None:
-        """Free the tables, including those of bodies. Wait for a running execute.
+        """Free the tables of the plan and of bodies. Wait until a running execution has ended.
 
         Raises
         ------
         PlanBusyError
-            The caller runs within the plan or a body of it, as a custom op does. Nothing was freed.
+            This thread is already using the plan or a body, for example in a custom function of
+            the plan. Nothing was freed.
         """
 
 def clock_ns() -> int:
-    """Return monotonic time in nanoseconds, from the clock of profiles."""
+    """Return monotonic time in nanoseconds, from the clock that profiles use."""
 
 def affinity_count() -> int:
-    """Return the number of CPUs this process may be scheduled on (at least 1)."""
+    """Return the number of CPUs that this process may run on (at least 1)."""
 
 def cgroup_quota() -> float | None:
-    """Return the CPU limit of this process's control group in CPUs, or None if there is none."""
+    """Return the limit of this process's control group in CPUs; None if no limit is set."""
 
 def pool_limit() -> int:
-    """Return the maximum number of threads: min(affinity, cgroup quota, KERNELRT_THREADS)."""
+    """Return the maximum threads of a plan: min(affinity, cgroup quota, KERNELRT_THREADS)."""
 
 def get_num_threads() -> int:
-    """Return the number of threads that a plan may use, including the calling thread."""
+    """Return the number of threads, including the caller, that a plan may use."""
 
 def set_thread_costs(hand_over_ns: int, chunk_ns: int, part_ns: int, wake_ns: int) -> None:
-    """Set the costs of threads in nanoseconds, used by the estimates of plans made later.
+    """Set the costs of threads for the estimates of plans that are created later.
 
-    `hand_over_ns` is the time to pass a chunk or an op to a thread, `chunk_ns` the least work that
-    is worth that, `part_ns` the least work that is worth another thread, and `wake_ns` the time
-    until a sleeping thread works.
+    Parameters
+    ----------
+    hand_over_ns : int
+        Time of passing a chunk or an op to another thread, in nanoseconds.
+    chunk_ns : int
+        Minimum work of a chunk that is worth a handover.
+    part_ns : int
+        Minimum work that is worth another thread.
+    wake_ns : int
+        Time from waking a sleeping thread until it works.
     """
 
 def thread_count(n: object) -> int:
-    """Return `n` as a number of threads, at most a million.
+    """Return `n` as a number of threads, clamped to 2**20.
 
     Raises
     ------
