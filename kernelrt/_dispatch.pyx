@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Runs plans: takes the turn, calls once, maps the status."""
+"""Run plans: take exclusive access, execute, raise the exception for the status."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -29,7 +29,7 @@ STATUS = 0
 
 
 cdef krt_sample *new_samples(size_t count) except NULL:
-    """Room for what the kernels of a plan took, to be freed with PyMem_Free."""
+    """Allocate samples for the kernels of a plan. Free them with PyMem_Free."""
     cdef krt_sample *samples = <krt_sample *> PyMem_Calloc(count + 1, sizeof(krt_sample))
     if samples == NULL:
         raise errors.OutOfMemoryError("could not allocate the samples of a profile")
@@ -75,7 +75,7 @@ cdef krt_status ask(void *self, int64_t since_ns) noexcept with gil:
 
 
 cdef class PlanCore(Table):
-    """A table of prepared operations, and the runs of it."""
+    """A table of prepared operations that can be executed."""
 
     def __cinit__(self, *args, **kwargs):
         self.lasting = True
@@ -100,13 +100,13 @@ cdef class PlanCore(Table):
         status = self.launch(samples, failed_op, keep_gil)
         if self.lasting:
             if self.prepared == writes:
-                self.prepared += 1  # nothing that it writes was prepared
+                self.prepared += 1  # its own writes do not touch the preparation's sources
             writes += 1
         return status
 
     cdef krt_status prepare(self) noexcept:
-        """Compute what stays the same from run to run, of what is there now."""
-        self.called_back += 1  # other threads may run meanwhile
+        """Compute the run-invariant values from the present contents of their sources."""
+        self.called_back += 1  # the preparation may release the GIL
         cdef PlanCore preparation = self.preparation
         cdef Storage source
         cdef unsigned long long now = writes
@@ -128,7 +128,7 @@ cdef class PlanCore(Table):
         return status
 
     cdef int finish(self, krt_status status, size_t op) except -1:
-        """End the turn, then say how it went: what is said may run any Python."""
+        """Release the plan, then raise or warn: both may run any Python code."""
         global start_failed
         cdef int64_t word
         if status == KRT_OK:
@@ -207,7 +207,7 @@ cdef class PlanCore(Table):
 
     @property
     def _prepared_by(self):
-        """The preparation, or None, and the storages that it reads. Set within a turn."""
+        """The preparation or None, and the storages that it reads. Set under exclusive access."""
         return self.preparation, self.sources
 
     @_prepared_by.setter

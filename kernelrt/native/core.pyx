@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""What is linked to the C core, and calls it: the table of a plan, and the threads of the process.
+"""Binding of the C core: the table of a plan, and the threads of the process.
 
-The core's state is that of the extension it is linked to, so other extensions call it through the
-methods of `Table`.
+The C core is linked to this extension only and keeps its state here. Other extensions call it
+through the methods of `Table`.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -24,20 +24,20 @@ from kernelrt.native.memory import no_copies
 
 # ---- Executions without the GIL
 #
-# At exit compiled code is freed, so no thread may be executing it without the GIL by then. The
-# interpreter waits until they have left it. Executions that begin later keep the GIL, and daemon
-# threads that try to take it are stopped by the interpreter. A forked child has one thread. All of
-# this is written with the GIL held; running plans poll it without the GIL.
+# At exit compiled code is freed, so no thread may be executing it without the GIL by then. So an
+# exit handler waits until all threads have left it. Executions that begin later keep the GIL, and
+# the interpreter stops daemon threads that try to take it. A forked child has one thread. These
+# variables are written with the GIL held; running plans poll them without the GIL.
 
 cdef extern from "Python.h" nogil:
     unsigned long PyThread_get_thread_ident()
 
 cdef extern from *:
     """
-    /* Executions without the GIL: of all threads, and of this one. */
+    /* Number of executions without the GIL: of all threads, and of this one. */
     static int executing;
     static _Thread_local int executing_here;
-    /* Whether the process ends, and then the thread that ends it. */
+    /* Whether the process is exiting, and the thread that runs the exit handlers. */
     static _Atomic int exiting;
     static unsigned long last_thread;
     """
@@ -74,7 +74,10 @@ cdef bint handles_signals() noexcept nogil:
 
 
 def _wait_for_daemon_threads():
-    """Let executions end; long plans notice within a poll. Gives up after some seconds: False."""
+    """Wait until executions have ended; long plans notice at their next poll.
+
+    Return False if some are still running after 5 seconds.
+    """
     global last_thread, exiting
     cdef int rounds
     last_thread = PyThread_get_thread_ident()
@@ -88,7 +91,7 @@ def _wait_for_daemon_threads():
 
 
 def _forget_other_threads():
-    """In a forked child only this thread executes, and it is the main one."""
+    """Reset the state in a forked child, whose only thread is the main thread."""
     global executing, main_thread
     executing = executing_here
     main_thread = PyThread_get_thread_ident()
@@ -137,10 +140,10 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, obje
         )
     if status == KRT_OUT_OF_BOUNDS:
         index_error.op = op
-        raise index_error from cause  # an interrupt that came at the same time
+        raise index_error from cause  # the cause, if any, is an interrupt at the same time
     if status == KRT_CUSTOM_FAILED:
         if not isinstance(cause, Exception):
-            raise cause  # Ctrl-C, sys.exit and the like are no failures of the function
+            raise cause  # Ctrl-C and sys.exit are not failures of the function
         error = errors.CustomFunctionError(
             f"the custom function of {name} raised {type(cause).__name__}: {cause}"
         )
@@ -169,7 +172,7 @@ cdef int raise_stopped(krt_status status, size_t op, object cause, object plan, 
 
 
 cdef tuple told_turns(list path):
-    """Where regions stopped, for people, and the number of the innermost turn that has one."""
+    """Return the iterations in which regions stopped as text, and the number of the innermost."""
     text, number = "", None
     for plan, op, _, turn in reversed(path):
         name = plan._iteration_name(op, turn)
@@ -181,10 +184,11 @@ cdef tuple told_turns(list path):
 
 # ---- Runs
 
-# Releasing the GIL and taking it back costs about a tenth of a microsecond and, where other
-# threads want it, a turn of theirs; other threads can wait this long instead.
+# Releasing and taking the GIL costs about a tenth of a microsecond. If other threads want it, it
+# also costs the time for which they hold it. So plans below this estimate keep the GIL.
 cdef int64_t GIL_COST_NS = 10_000
-# Runs that take less, by estimate, follow each other; after so much the clock is looked at.
+# Runs with a lower estimate may follow each other without releasing the GIL. The clock is read
+# after LOOK_NS of estimated time.
 cdef int64_t SHORT_NS = 100_000
 cdef int64_t LOOK_NS = 50_000
 cdef int64_t LOCK_SLICE_NS = 50_000_000
@@ -209,17 +213,17 @@ cdef krt_status run_without_gil(krt_plan *plan, krt_sample *samples, size_t *fai
 
 # ---- Signals
 #
-# Python runs handlers of signals on its main thread alone, with the GIL, for which a plan waits a
-# turn of every thread that wants it. So it is taken where signals came; and, because
-# `_thread.interrupt_main` raises none, now and then without any, so seldom that the waits are a small
-# part of the time.
+# Python runs signal handlers only on its main thread, with the GIL. Taking the GIL may mean to wait
+# for every other thread that wants it. So a plan takes it only after a signal has arrived.
+# `_thread.interrupt_main` raises no signal, so the plan also takes the GIL now and then without
+# one, but so rarely that the waits are a small part of the time.
 
 cdef int64_t BETWEEN_LOOKS_NS = 50_000_000
 cdef int64_t WAITS_BETWEEN_LOOKS = 20
 
 cdef extern from *:
     """
-    /* Of the calling thread: signals until it last asked Python, and when it asks again anyway. */
+    /* Per thread: the signal count when it last asked Python, and when it asks again anyway. */
     static _Thread_local uint32_t signals_asked_for;
     static _Thread_local int64_t ask_again_ns;
     """
@@ -252,7 +256,7 @@ cdef bint handler_known = False
 
 
 cdef int find_handler() except -1:
-    """Find Python's handler in C, behind any signal that has one in Python."""
+    """Find Python's C signal handler, by means of any signal that has a Python handler."""
     global handler_known
     cdef int number
     if handler_known:
@@ -267,7 +271,7 @@ cdef int find_handler() except -1:
 
 
 cdef inline int take_turn(Table table) except -1:
-    """Lock a live plan. Waits in slices, so that signals come in."""
+    """Lock a live plan. Wait in time slices, so that signal handlers can run."""
     cdef krt_status status = krt_lock_acquire(&table.lock, 0)
     while status == KRT_TIMEOUT:
         with nogil:
@@ -283,7 +287,7 @@ cdef inline int take_turn(Table table) except -1:
 
 
 cdef int leave_all(list taken) except -1:
-    """End turns that this thread has."""
+    """Release the locks of plans that this thread holds."""
     cdef Table table
     for table in taken:
         krt_lock_release(&table.lock)
@@ -291,7 +295,7 @@ cdef int leave_all(list taken) except -1:
 
 
 cdef class Table:
-    """The prepared operations of a plan as flat C arrays, and whose turn it is to use them."""
+    """The prepared operations of a plan as flat C arrays, and the lock for access to them."""
 
     def __cinit__(self, *args, **kwargs):
         self.customs = {}
@@ -304,7 +308,7 @@ cdef class Table:
             raise errors.PlanBuildError("a plan can be initialised only once")
         cdef Ops staged = Ops(ops)
         if not costs_are_set:
-            import kernelrt.runtime.op_cost  # noqa: F401 - it sets them
+            import kernelrt.runtime.op_cost  # noqa: F401 - the import sets the costs
         if staged.regions:
             self.adopt(staged, host, &fault)
         else:
@@ -316,7 +320,7 @@ cdef class Table:
         return 0
 
     cdef int adopt(self, Ops staged, krt_host host, krt_fault *fault) except -1:
-        """Make the plan, with others as bodies of its regions, each in a turn of its own."""
+        """Create the plan with other plans as bodies of its regions, while holding their locks."""
         cdef Region region
         cdef Table body
         cdef krt_status status
@@ -346,7 +350,7 @@ cdef class Table:
         krt_plan_destroy(self.plan)
 
     cdef int acquire(self) except -1:
-        """Take the plan's turn: a live plan that is nobody's body, locked."""
+        """Take exclusive access to a live plan that is not a body of a region."""
         take_turn(self)
         if self.owned:
             krt_lock_release(&self.lock)
@@ -356,7 +360,7 @@ cdef class Table:
         return 0
 
     cdef int acquire_to_read(self) except -1:
-        """Take the turn of a live plan, which may be a body."""
+        """Take exclusive access to a live plan, which may be a body."""
         return take_turn(self)
 
     cdef krt_status try_acquire(self) noexcept:
@@ -373,7 +377,7 @@ cdef class Table:
         return 0
 
     cdef int assign(self, tuple changes) except -1:
-        """Make all changes, and only then set the attributes that tell of them."""
+        """Make all changes, and only then set the attributes that describe them."""
         pointers, values, chunks, attributes = changes
         cdef Edits edits = Edits(tuple(pointers), tuple(values), tuple(chunks))
         cdef krt_fault fault
@@ -388,7 +392,7 @@ cdef class Table:
 
     cdef krt_status launch(self, krt_sample *samples, size_t *failed_op,
                            bint keep_gil) noexcept:
-        """Run what is in the table, with a clock where there are samples to be taken."""
+        """Run the table; fill `samples` unless it is NULL."""
         global start_failed
         cdef krt_status status
         if not is_exiting() and not keep_gil and (
@@ -398,15 +402,15 @@ cdef class Table:
         if samples != NULL:
             return krt_plan_execute_profiled(self.plan, samples, failed_op)
         status = krt_plan_execute(self.plan, failed_op)
-        if keep_gil:  # what is as short as to keep it by itself starts no threads
+        if keep_gil:  # a plan short enough to keep the GIL by itself starts no threads
             start_failed = start_failed or krt_pool_take_start_failure()
         return status
 
     cdef Py_ssize_t in_a_burst(self, int64_t beside_ns) noexcept:
-        """How many runs may follow each other with the GIL until the clock is looked at; 0: none.
+        """Return how many runs may keep the GIL until the next reading of the clock; 0: none.
 
-        What others' code a run calls might wait for another thread that wants it. Each takes
-        `beside_ns` beside what the plan does.
+        A run that calls code of users gets 0: that code might wait for a thread that needs the
+        GIL. Each run takes `beside_ns` in addition to the plan's own time.
         """
         if self.customs or self.bodies or self.foreign:
             return 0
@@ -416,7 +420,7 @@ cdef class Table:
         return max(1, LOOK_NS // max(cost + beside_ns, 1))
 
     cdef int64_t now(self) noexcept:
-        """Nanoseconds, from whenever."""
+        """Return monotonic time in nanoseconds."""
         return krt_clock_ns()
 
     cdef void leave(self) noexcept:
@@ -426,9 +430,11 @@ cdef class Table:
         return call(self.customs[op], self.plan, op, krt_plan_get_pointer)
 
     cdef list stopped_in(self, size_t *op):
-        """The regions, outermost first, within which the last run stopped: for each of them
-        its plan, its op, the plan of the body and the number of the turn. `op` becomes that of the
-        last of these plans."""
+        """Return the regions in which the last run stopped, outermost first.
+
+        Each is (its plan, its op, the plan of the body, the iteration number). Set `op` to the op
+        of the innermost body that stopped.
+        """
         cdef krt_failure failure
         cdef Table table = self, body
         cdef list path = []
@@ -445,7 +451,7 @@ cdef class Table:
         return None
 
     cdef int64_t status_word(self, size_t op) noexcept:
-        """What the op stored; 0 where there is no such op."""
+        """Return the value that the op stored to its status word; 0 if there is no such op."""
         return krt_plan_status(self.plan, op) if op < self.count else 0
 
     def set_with(self, bind):
@@ -464,7 +470,7 @@ cdef class Table:
             krt_lock_release(&self.lock)
 
     cdef int exchange(self, list changes) except -1:
-        """Let other kernels take the place of some, here and in bodies, in their turns."""
+        """Replace kernels of this plan and of bodies, while holding the locks of the bodies."""
         cdef krt_exchange *exchanges
         cdef Exchange items
         cdef Table table
@@ -493,7 +499,7 @@ cdef class Table:
         return 0
 
     cdef list all_bodies(self):
-        """The bodies of its regions, and of theirs."""
+        """Return the bodies of the plan's regions and, recursively, of theirs."""
         cdef list found = []
         cdef Table body
         for _, bodies in self.bodies:

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Replay with its fields, and the rows that the steps of `over` read."""
+"""The fields of Replay, and the rows that the steps of `over` read."""
 
 cimport cython
 cimport numpy as cnp
@@ -19,7 +19,7 @@ from kernelrt.native.signature cimport Guard, Input, Output, Site
 
 cdef extern from *:
     """
-    /* The first lines of a row, which the processor would not guess. */
+    /* Prefetch the first cache lines of a row, which the hardware prefetcher would not predict. */
     static inline void fetch_row(const char *row, Py_ssize_t nbytes)
     {
         Py_ssize_t most = nbytes < 512 ? nbytes : 512;
@@ -31,62 +31,62 @@ cdef extern from *:
 
 
 cdef struct Source:
-    const char *data  # of the first row; NULL: the argument is as it was passed
+    const char *data  # address of the first row; NULL: the argument is used as it was passed
     Py_ssize_t stride  # bytes from one row to the next
-    Py_ssize_t nbytes  # of a row
+    Py_ssize_t nbytes  # bytes of a row
     Py_ssize_t itemsize
-    bint whole  # the elements of a row follow each other
+    bint whole  # whether a row is contiguous
     bint aligned
-    int ndim  # of a row
+    int ndim  # number of axes of a row
     cnp.npy_intp dims[DIMS]
     cnp.npy_intp strides[DIMS]
 
 
-# What one step takes and where its results go.
+# Rows of one step, and the destination of its results.
 cdef struct Feed:
-    const Source *sources  # one for each input of the replay
-    const int64_t *order  # the numbers of the rows; NULL: as they lie
-    Py_ssize_t first  # where in the order the step's rows begin
-    Py_ssize_t rows
-    Py_ssize_t step  # its place in the results
-    Py_ssize_t ahead  # steps to be run in one turn, if nothing comes in between
+    const Source *sources  # one per input of the replay
+    const int64_t *order  # indices of the rows; NULL: the order in memory
+    Py_ssize_t first  # position in the order of the step's first row
+    Py_ssize_t rows  # number of rows of a step
+    Py_ssize_t step  # its index in the results
+    Py_ssize_t ahead  # maximum steps under one exclusive access
 
 
 cdef inline void step_on(Feed *feed) noexcept nogil:
-    """Have the next step follow."""
+    """Advance to the next step."""
     feed.step += 1
     feed.first += feed.rows
 
 
-# What copying takes, a little more than it does: of eight bytes of a row, and of an element of one
-# that does not lie in one piece.
+# Slightly pessimistic copy times: of eight bytes of a contiguous row, and of an element of a row
+# that is not contiguous.
 cdef enum:
     EIGHT_BYTES_NS = 1
     ELEMENT_NS = 4
 
 
 cdef inline bint follows(const Source *source, const Feed *feed) noexcept nogil:
-    """Whether the rows of a step are one run of bytes."""
+    """Return whether the rows of a step are one contiguous byte range."""
     return (feed.order == NULL and source.whole
             and (source.stride == source.nbytes or feed.rows == 1))
 
 
 cdef inline int64_t gather_ns(const Source *source, const Feed *feed) noexcept nogil:
-    """What copying the rows of a step takes at most."""
+    """Return the maximum time of copying the rows of a step."""
     if source.whole:
         return feed.rows * (EIGHT_BYTES_NS * source.nbytes // 8 + ELEMENT_NS)
     return feed.rows * ELEMENT_NS * (source.nbytes // source.itemsize)
 
 
 cdef inline const char *first_row(const Source *source, const Feed *feed) noexcept nogil:
-    """Where the rows of a step begin that are one run of bytes."""
+    """Return the address of the rows of a step, which are one contiguous byte range."""
     return source.data + feed.first * source.stride
 
 
 cdef inline char *put_row(
     char *target, const char *data, const Source *source, int axis
 ) noexcept nogil:
-    """Copy what lies behind `axis` of a row, of any strides; where the next goes."""
+    """Copy the axes from `axis` on of a row with any strides; return the end of the copy."""
     cdef cnp.npy_intp i
     if axis == source.ndim:
         memcpy(target, data, <size_t> source.itemsize)
@@ -99,20 +99,20 @@ cdef inline char *put_row(
 cdef inline const char *row_at(
     const Source *source, const Feed *feed, Py_ssize_t i
 ) noexcept nogil:
-    """Where the i-th row of a step lies."""
+    """Return the address of the i-th row of a step."""
     cdef int64_t row = feed.first + i
     return source.data + (row if feed.order == NULL else feed.order[row]) * source.stride
 
 
 cdef inline void gather(char *target, const Source *source, const Feed *feed) noexcept nogil:
-    """Copy the rows of a step one after the other."""
+    """Copy the rows of a step to consecutive addresses."""
     cdef Py_ssize_t i, nbytes = source.nbytes
     if follows(source, feed):
         memcpy(target, first_row(source, feed), <size_t> (feed.rows * nbytes))
     elif not source.whole:
         for i in range(feed.rows):
             target = put_row(target, row_at(source, feed, i), source, 0)
-    elif nbytes == 8:  # a size that is known is no call
+    elif nbytes == 8:  # memcpy of a constant size is inlined
         for i in range(feed.rows):
             memcpy(target + 8 * i, row_at(source, feed, i), 8)
     elif nbytes == 4:
@@ -135,9 +135,9 @@ cdef struct Range:
 @cython.final
 cdef class Replay:
     cdef readonly PlanCore plan
-    cdef Py_ssize_t n_args  # -1 until everything is in place
+    cdef Py_ssize_t n_args  # -1 until __init__ has finished
     cdef Py_ssize_t n_calls
-    cdef public Py_ssize_t most_calls  # from so many on, calls ask Python; 0: never
+    cdef public Py_ssize_t most_calls  # from this number of calls on, `_slow` is called; 0: never
     cdef type result_type
     cdef readonly object build
     cdef readonly tuple structure
@@ -145,29 +145,29 @@ cdef class Replay:
     cdef object make_way
     cdef list births  # grows with each lazy tensor; or None
     cdef object watch
-    cdef object entry  # held from the look at the watch until the run is over; or None
-    cdef Names names  # variables that the function read, or None
-    cdef int records  # 0 and 1: for calls that do not or do record gradients; -1: for all
-    cdef unsigned long long seen  # `world` at a run that `watch` had nothing to do for
-    cdef readonly object bindings  # gives the values and chunk counts to run with, or None
+    cdef object entry  # lock that is held while `watch` is asked and the plan runs; or None
+    cdef Names names  # Python variables that the function read, or None
+    cdef int records  # 0, 1: only for calls that do not, or do, record gradients; -1: for all
+    cdef unsigned long long seen  # `world` at the last run for which `watch` had nothing to do
+    cdef readonly object bindings  # returns the values and chunk counts to run with; or None
     cdef BlockCache results_from
     cdef list held
-    cdef list owners  # of the memory of tensors that are bound: a thread may take it from them
+    cdef list owners  # owners of the memory of bound tensors: a thread may take it from these
     cdef uint64_t turn
-    cdef dict strided  # input index -> an ndarray over its home, to copy strided arrays into
+    cdef dict strided  # input index -> ndarray over its home, to copy strided arrays into
     cdef Input *inputs
     cdef Output *outputs
     cdef Guard *guards
     cdef Range *writes
     cdef Py_ssize_t n_inputs, n_outputs, n_guards, n_writes
     cdef bint binds
-    cdef bint aliased  # in the plan's turn: whether it writes what it was given whole
-    cdef bint severs  # whether a result is marked in any case
-    cdef uint64_t given  # in the plan's turn: flags of arguments that have a lineage
-    cdef object by_argument  # what marks the results that continue it
+    cdef bint aliased  # during a run: whether the plan writes an argument that is not read by rows
+    cdef bint severs  # whether a result is tagged in any case
+    cdef uint64_t given  # during a run: flags of arguments that have a lineage
+    cdef object by_argument  # tag of the results that continue such a lineage
     cdef bint begun
 
-    # The results for arguments as they were passed, or `mismatch`.
+    # Return the results for arguments as they were passed, or `mismatch`.
     cdef object attempt(self, tuple args)
     cdef int sever(self, Py_ssize_t i, mark, given) except -1
     cdef object with_leaves(self, tuple args)
@@ -198,5 +198,5 @@ cdef class Replay:
     cdef void copy_out(self, tuple results, const Feed *feed) noexcept
 
 
-# What a replay gives where the arguments are not those that it was made for.
+# The value that a replay returns if the arguments do not match.
 cdef object mismatch

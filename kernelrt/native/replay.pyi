@@ -1,4 +1,4 @@
-"""Types of the hot path of jit: find a replay, copy arguments in, run, hand results out."""
+"""Types of the hot path of jit: find a replay, copy arguments in, run, return results."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -15,88 +15,91 @@ class Mismatch:
     """The type of MISMATCH."""
 
 MISMATCH: Final[Mismatch]
-"""Result of a Replay that does not take the arguments."""
+"""The value that a Replay returns if the arguments do not match its specs."""
 
-#: Containers that must be empty for a call to run directly.
+#: A collection of pending work. Calls run directly only while all registers are empty.
 Register: TypeAlias = dict[Any, Any] | Roster
 
 OutputSpec: TypeAlias = (
     tuple[int, int, tuple[int, ...]] | tuple[int, int, tuple[int, ...], Sequence[Site]]
 )
-"""``(address in the plan's memory, dtype_code, shape)``: copied from there after the run. With
-sites it is bound: the plan writes directly to the memory of the result."""
+"""``(address in the plan's memory, dtype_code, shape)``: the result is copied from there after the
+run. With sites it is bound instead: the plan writes directly to the memory of the result."""
 
 _H = TypeVar("_H", bound=ArrayHandle)
 
 class Watch(Protocol):
-    """Guards of a replay on state beyond its arguments, and its effects beyond memory."""
+    """The Python state that a replay depends on or changes, in addition to arguments and memory."""
 
     def fits(self) -> bool:
         """Return whether the replay may run."""
     def before(self) -> tuple[bool, tuple[list[Any], list[Any]], tuple[tuple[Any, bool], ...]]:
         """Prepare a run.
 
-        Return whether there was work, the argument for `kernelrt.native.array_handle.finish` after
-        the run, and tensors whose `requires_grad` changes, with the new values.
+        Return whether there was anything to do, the work that
+        `kernelrt.native.array_handle.finish` does after the run, and tensors with the
+        `requires_grad` that they get then.
         """
 
 class Replay:
-    """One prepared plan together with the calling convention of the traced function.
+    """A prepared plan together with the calling convention of the traced function.
 
     Parameters
     ----------
-    plan
-        Plan to run between copying in and copying out, all with exclusive access to it.
-    inputs
-        One spec per positional argument.
-    outputs
-        Location of each result after the run. Each call returns new handles that own copies.
-    result_type
-        Subclass of ArrayHandle for results.
-    build
-        Function that builds the result of the call from the output handles. If None, the result is
-        the handle itself for one output, or a tuple of handles.
-    bindings
-        Returns the pointers, values and chunk counts for this replay (see `PlanCore.execute_with`).
-        Called with exclusive access if another replay or `execute_with` ran in between.
-    structure
-        Nesting of the positional arguments, if they are not the leaves themselves. Specs are then
-        those of the leaves, in order.
-    registers, make_way
-        `make_way` is called before a run, without exclusive access, if one of the `registers` is
-        not empty.
-    births
-        List with a count that grows with each entry of a register. `make_way` returns the count up
-        to which its work is done, or -1 if there is never any; it is called again if the count grew
-        before the run.
-    watch
-        Guards that are checked before a run, unless nothing was touched
-        (`kernelrt.native.array_handle.touch`) since a run for which there was nothing to do.
-    names
-        Python variables; the replay matches only while they are unchanged.
-    records
-        1: the replay matches only if gradients are recorded; 0: only if they are not; -1: always.
-    guards
-        (handle, address): state that the plan reads and writes in place. The replay matches only
-        while the data of every handle is at that address.
-    writes
-        (begin, end) address ranges that the plan writes. An array that overlaps one is copied
-        even if it could be bound.
+    plan : PlanCore
+        Plan to run. Copying in, running and copying out take place under one exclusive access.
+    inputs : sequence of InputSpec
+        One spec for each positional argument.
+    outputs : sequence of OutputSpec
+        Locations of the results after the run. Each call creates new handles that own copies.
+    result_type : type
+        Subclass of ArrayHandle to create results of.
+    build : callable, optional
+        Called with the results; its return value is the result of the call. Without it, a call
+        returns the single result, or a tuple if there are several outputs.
+    bindings : callable, optional
+        Returns the pointers, values and chunk counts (see `PlanCore.execute_with`) of this replay.
+        Called under exclusive access, if another replay or `execute_with` ran in between.
+    structure : Structure, optional
+        Nesting of the positional arguments, if they are not the leaves themselves. The specs
+        describe the leaves in order.
+    registers, make_way : iterable of Register, callable, optional
+        `make_way` is called before a run, outside the exclusive access, if one of the `registers`
+        is not empty.
+    births : list of int, optional
+        Its only element grows with each entry of the registers. `make_way` returns the number up
+        to which it has processed all entries, or -1 if none ever needs work. If the element has
+        grown before the run, `make_way` is called again.
+    watch : Watch, optional
+        Asked whether the replay still fits, and called before a run. Both are skipped if nothing
+        was touched (`kernelrt.native.array_handle.touch`) since a run without work for it.
+    entry : Lock, optional
+        Lock that is held while `watch` is asked and the plan runs.
+    names : Names, optional
+        Python variables. The replay matches only while all of them are unchanged.
+    records : int
+        1: the replay matches only if gradients are recorded; 0: only if not; -1: in both cases.
+    guards : sequence of (handle, address)
+        State that the plan reads and writes in place. The replay matches only while the data of
+        every handle are at its address.
+    writes : sequence of (begin, end)
+        Address ranges that the plan writes. An array that overlaps one of them is copied, even if
+        it could be bound.
     severed, by_argument
-        For each output the tag of the result (see `ArrayHandle._severed`) or None, and the indices
-        of array arguments; if one of these has an autograd history, the result gets the tag
-        `by_argument`. In `no_grad` there are no tags.
-    keep
-        Objects to keep alive with the replay (buffers behind the addresses).
-    results_from
-        Allocator of the memory of larger results.
+        For each output the tag of the results (see `ArrayHandle._severed`) or None, and the
+        indices of array arguments. If one of these arguments has a lineage, the tag is
+        `by_argument`. In `no_grad` results get no tag.
+    keep : object
+        Kept alive with the replay (for example the buffers behind the addresses).
+    results_from : BlockCache, optional
+        Cache that provides and takes back the memory of larger results.
 
     Notes
     -----
-    An argument matches if it is an exact ndarray of the spec's shape and native dtype (any strides:
-    arrays that are not C-contiguous and aligned are copied through NumPy), a realized ArrayHandle
-    of the spec's shape and dtype, a float, or the same static object, or an equal one of the same
-    type. Other arguments, or another number of them, give MISMATCH before anything was changed.
+    These arguments match: an exact ndarray of the spec's shape and native dtype (with any strides:
+    NumPy copies arrays that are not C-contiguous and aligned), a realized ArrayHandle of the spec's
+    shape and dtype, a float, the same static object, or an equal one of the same type. All other
+    arguments, and any other number of arguments, result in MISMATCH before anything is changed.
 
     Raises
     ------
@@ -132,29 +135,29 @@ class Replay:
     def plan(self) -> PlanCore: ...
     @property
     def bindings(self) -> Callable[[], Bindings] | None: ...
-    most_calls: int  # number of calls from which on they go to Python; 0: never
+    most_calls: int  # from this number of calls on, `_slow` is called; 0: never
     @property
     def calls(self) -> int:
-        """Number of runs through this object."""
+        """The number of runs of the plan through this replay."""
     def load(self, *args: object) -> Mismatch | None:
-        """Copy the leaves to the plan's memory and return None; or return MISMATCH."""
+        """Copy the leaves into the plan's memory. Return None, or MISMATCH."""
     def profile(self, *args: object) -> Mismatch | list[tuple[int, int, int, int]]:
-        """Return `PlanCore.execute_profiled_raw` of a call with these leaves, or MISMATCH."""
+        """Run with these leaves; return `PlanCore.execute_profiled_raw`'s samples, or MISMATCH."""
     def __call__(self, *args: object) -> Any:
-        """Return the results for these leaves, or MISMATCH; raise errors of `PlanCore.execute`."""
+        """Return the results for these leaves, or MISMATCH. Raise like `PlanCore.execute`."""
 
 class JitCore:
     """Base class of a jitted function: tries its replays and otherwise calls `_slow`.
 
-    The replay that matched last is tried first. Keyword arguments are converted to positional ones
-    if they continue these.
+    The replay that matched last is tried first. Keyword arguments that continue the positional
+    arguments are put into the order of the named parameters.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Trace, or convert the arguments to the form that a replay takes; to be overridden."""
+        """Trace, or convert the arguments to the form that a replay takes. Override this."""
     def _require_empty(self, registers: Iterable[Register]) -> None:
-        """Call `_slow` while any of these dicts is not empty."""
+        """Set registers that must be empty; while one is not, calls go to `_slow`."""
     def _name_parameters(self, names: Iterable[str]) -> None:
         """Set the names of the parameters that may be passed by position."""
     def _add_replay(self, replay: Replay) -> None: ...

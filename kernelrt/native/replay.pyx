@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""The hot path of jit: find the replay for the arguments, copy them in, run, hand results out."""
+"""The hot path of jit: find the replay for the arguments, copy them in, run, return results."""
 
 cimport cython
 cimport numpy as cnp
@@ -32,7 +32,7 @@ cnp.import_array()
 
 cdef extern from *:
     """
-    /* An instance as __new__ makes it, without __init__. */
+    /* Create an instance with __new__, without __init__. */
     static PyObject *bare_instance(PyTypeObject *type, PyObject *no_args)
     {
         return type->tp_new(type, no_args, NULL);
@@ -42,7 +42,8 @@ cdef extern from *:
 
 cdef tuple NO_ARGS = ()
 
-# How often a call makes way for lazy tensors that came meanwhile; other threads may go on for ever.
+# Maximum number of times that a call processes new lazy tensors before its run. Other threads may
+# create them without end.
 cdef enum:
     MOST_PASSES = 4
 
@@ -60,7 +61,7 @@ cdef object mismatch = MISMATCH
 
 @cython.final
 cdef class Replay:
-    """One prepared plan together with the calling convention of the traced function."""
+    """A prepared plan together with the calling convention of the traced function."""
 
     def __cinit__(self, *args, **kwargs):
         self.n_args = -1
@@ -72,7 +73,7 @@ cdef class Replay:
                  by_argument=None):
         if self.begun:
             raise errors.JitError("a replay can be initialised only once")
-        self.begun = True  # before any other code, which may come back here
+        self.begun = True  # before any code that may call __init__ again
         if not issubclass(result_type, ArrayHandle):
             raise errors.DTypeError(
                 f"result_type: expected a subclass of ArrayHandle, not {result_type!r}")
@@ -154,7 +155,7 @@ cdef class Replay:
         return self.with_leaves(args)
 
     cdef object attempt(self, tuple args):
-        """MISMATCH or the results."""
+        """Return the results for arguments as they were passed, or MISMATCH."""
         cdef list leaves
         if self.most_calls and self.n_calls >= self.most_calls:
             return mismatch
@@ -166,7 +167,7 @@ cdef class Replay:
         return self.with_leaves(args)
 
     def load(self, *args):
-        """Copy arguments in, each to its place in the plan's memory; MISMATCH, or None."""
+        """Copy each argument to its address in the plan's memory. Return None, or MISMATCH."""
         cdef bint held = False
         if not self.takes(args, NULL):
             return mismatch
@@ -180,7 +181,7 @@ cdef class Replay:
         return None if held else mismatch
 
     def profile(self, *args):
-        """Run as a call does, without results; MISMATCH, or the samples of the kernels."""
+        """Run like a call, and return the samples of the kernels, or MISMATCH."""
         cdef krt_sample *samples = new_samples(self.plan.samples)
         try:
             if self.results_of(args, samples, NULL, None) is None:
@@ -190,7 +191,7 @@ cdef class Replay:
             PyMem_Free(samples)
 
     cdef object with_leaves(self, tuple args):
-        """MISMATCH or the results."""
+        """Return the results for the leaves of the arguments, or MISMATCH."""
         results = self.results_of(args, NULL, NULL, None)
         if results is None:
             return mismatch
@@ -199,9 +200,9 @@ cdef class Replay:
         return <object> PyTuple_GET_ITEM(results, 0) if self.n_outputs == 1 else results
 
     cdef bint takes(self, tuple args, const Feed *feed) except -1:
-        """Whether this was made for such arguments, where it is called.
+        """Return whether the replay matches these arguments in the present state.
 
-        Those that a `feed` has rows for are as they have to be.
+        Arguments that a `feed` has rows for match already.
         """
         cdef Py_ssize_t i
         if PyTuple_GET_SIZE(args) != self.n_args:
@@ -216,9 +217,9 @@ cdef class Replay:
         return self.names is None or self.names.hold()
 
     cdef tuple results_of(self, tuple args, krt_sample *samples, Feed *feed, tuple into):
-        """The results, or None where it was made for something else.
+        """Run and return the results; return None if the replay does not match.
 
-        With a `feed` it is one or some of many steps, whose results are stacked in `into`.
+        With a `feed`, run one or several steps of many, whose results are stacked in `into`.
         """
         cdef bint late = False
         if not self.takes(args, feed):
@@ -233,7 +234,7 @@ cdef class Replay:
             return self.watched(args, samples, feed, into)
 
     cdef tuple watched(self, tuple args, krt_sample *samples, Feed *feed, tuple into):
-        """The results after a look at the Python objects that the plan depends on and changes."""
+        """Check the Python state that the plan depends on, then run and return the results."""
         cdef bint late = True
         cdef unsigned long long now
         cdef tuple settings = ()
@@ -247,7 +248,7 @@ cdef class Replay:
             late = False
             results = self.run(args, handover, world, &late, samples, feed, into)
         if results is not None and not busy:
-            self.seen = now  # what changed a gradient let `world` grow beyond
+            self.seen = now  # if the run changed a gradient, `world` is greater
         if results is not None:
             for tensor, required in settings:
                 tensor.requires_grad_(required)
@@ -255,16 +256,16 @@ cdef class Replay:
 
     cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
                    krt_sample *samples, Feed *feed, tuple into):
-        """The results; None, and nothing done, where something is not as it was traced.
+        """Run and return the results; return None without a run if the state does not match.
 
-        It is `late` where the world has changed since it was `known`, up to the plan's turn: then
-        `handover` is not what there is to be done.
+        Set `late` if `world` differs from `known` when the plan is locked: then `handover` is not
+        up to date.
         """
         cdef krt_status status
         cdef size_t op = 0
         cdef int passes = 0
         cdef tuple results
-        cdef list owners  # gone when the turn is over: their end may run any code
+        cdef list owners  # dropped after the plan is released: destroying them may run any code
         cdef list dropped = None if handover is None else []  # likewise
         while True:
             passes += 1
@@ -280,7 +281,7 @@ cdef class Replay:
                 results = None
                 if self.settled():
                     results = self.make_results(-1) if into is None else into
-                # Whatever can fail comes before the run, which may commit to state.
+                # Everything that can fail precedes the run, which may write state.
                 if results is None or not self.copy_in(args, True, feed):
                     owners = self.unbind()
                     self.plan.leave()
@@ -311,10 +312,10 @@ cdef class Replay:
         return results
 
     cdef krt_status go_on(self, tuple results, Feed *feed, size_t *op) noexcept:
-        """Run the steps ahead, the arguments and the results of the first of which are bound.
+        """Run up to `feed.ahead` steps. The arguments and results of the first are bound.
 
-        Other threads wait meanwhile, so that what was looked at stays as it is; it ends where
-        Python has run nevertheless.
+        Several steps run only while this thread keeps the GIL, so that all checks stay valid. Stop
+        if other Python code has run nevertheless.
         """
         cdef krt_status status
         cdef Py_ssize_t i, until_look = 0, done = 0
@@ -349,13 +350,13 @@ cdef class Replay:
             self.place_results(results, feed)
 
     cdef bint overtaken(self, births) except -1:
-        """Whether code that came in between has made lazy tensors since all was done for them."""
+        """Return whether lazy tensors were created after the last call of `make_way`."""
         if self.births is None or births is None or births == -1 or all_empty(self.registers):
             return False
         return births != self.births[0]
 
     cdef int settle(self, tuple handover, list dropped) except -1:
-        """Do what goes with the run, which has written to state: nothing comes in between."""
+        """Do the work that belongs to the run, before other code can see the written state."""
         try:
             return hand_over(handover, dropped)
         except BaseException:
@@ -364,7 +365,7 @@ cdef class Replay:
             raise
 
     cdef bint settled(self) except -1:
-        """Let the plan have the numbers of this replay; whether its state is where it was."""
+        """Set the plan's values for this replay; return whether its state is where it was."""
         if self.bindings is not None and self.plan.bound_by is not self:
             self.plan.bound_by = None
             self.plan.assign(self.bindings())
@@ -372,7 +373,7 @@ cdef class Replay:
         return self.guarded()
 
     cdef bint guarded(self) noexcept:
-        """Whether the state that the plan was made for is where it was."""
+        """Return whether the data of all guarded handles are at their addresses."""
         cdef Py_ssize_t i
         for i in range(self.n_guards):
             if (<ArrayHandle> self.guards[i].handle).data != self.guards[i].data:
@@ -380,12 +381,12 @@ cdef class Replay:
         return True
 
     cdef bint copy_in(self, tuple args, bint bind, const Feed *feed) except -1:
-        """Put the arguments in place; False where one of them is not any more what it was.
+        """Copy or bind the arguments; return False if one of them has changed and does not match.
 
-        Where that can be done, and `bind` is true, the plan reads them where they are.
+        If `bind` is true, bind arguments where possible, so that the plan reads them in place.
 
-        Since they were matched any code may have run, and done anything to them. From here to the
-        run nobody else does, except while NumPy copies: behind that everything begins again.
+        Any code may have run since the arguments were matched. From here to the run no other code
+        runs, except while NumPy copies a strided array: then all arguments are checked again.
         """
         cdef Py_ssize_t i = 0
         cdef Input *spec
@@ -447,22 +448,22 @@ cdef class Replay:
         return 0
 
     cdef bint stays(self, const Input *spec, const Source *source, const Feed *feed) noexcept:
-        """Whether the plan reads the rows of a step where they lie."""
+        """Return whether the plan reads the rows of a step in place."""
         return (follows(source, feed) and spec.n_sites and source.aligned
                 and not self.overlaps(first_row(source, feed), spec.nbytes))
 
     cdef bint changes(self, const Input *spec, PyObject *arg) noexcept:
-        """Whether the plan writes to what it was given whole."""
+        """Return whether the plan writes memory of this argument."""
         if cnp.PyArray_CheckExact(<object> arg):
             return self.overlaps(<char *> cnp.PyArray_DATA(<cnp.ndarray> arg), spec.nbytes)
         return self.overlaps((<ArrayHandle> arg).data, spec.nbytes)
 
     cdef void take_rows(self, Input *spec, const Source *source, const Feed *feed) noexcept:
-        """As `take_array`, from rows that whoever runs the steps holds."""
+        """Like `take_array`, for the rows of a step. The caller keeps their memory alive."""
         if self.stays(spec, source, feed):
             self.point(spec.sites, spec.n_sites, <char *> first_row(source, feed))
             return
-        self.point(spec.sites, spec.n_sites, NULL)  # the step before may have read its rows
+        self.point(spec.sites, spec.n_sites, NULL)  # the last step may have read rows in place
         gather(spec.home, source, feed)
 
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1:
@@ -481,12 +482,12 @@ cdef class Replay:
         return False
 
     cdef char *place_of(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept:
-        """Where a result goes."""
+        """Return the address of a result."""
         cdef char *data = (<ArrayHandle> PyTuple_GET_ITEM(results, i)).data
         return data if feed == NULL else data + feed.step * self.outputs[i].nbytes
 
     cdef void bind_results(self, tuple results, const Feed *feed) noexcept:
-        """Let the plan write results where the caller will find them, and mark these."""
+        """Bind the outputs of the plan to the memory of the results, and tag these."""
         self.place_results(results, feed)
         if (self.severs or self.given) and (self.records >= 0 or records_gradients()):
             self.mark(results)
@@ -498,14 +499,14 @@ cdef class Replay:
                        self.place_of(results, i, feed))
 
     cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept:
-        """Bind `sites` to `data`, or home again if that is NULL."""
+        """Bind `sites` to `data`; if that is NULL, to the plan's own buffer again."""
         cdef Py_ssize_t i
         for i in range(count):
             self.plan.bind(sites[i].op, sites[i].slot,
                            sites[i].home if data == NULL else data + sites[i].offset)
 
     cdef list unbind(self):
-        """Point every site home again: the plan must not hold on to what the caller may free."""
+        """Bind all sites to the plan's own buffers again: the caller may free its memory."""
         cdef Py_ssize_t i
         cdef list owners = self.owners
         if not self.binds:
@@ -518,7 +519,7 @@ cdef class Replay:
         return owners
 
     cdef tuple make_results(self, Py_ssize_t steps):
-        """Bare handles over fresh memory, for the results of so many steps; -1: for those of one."""
+        """Create handles over new memory for the results of `steps` steps; -1: of a call."""
         cdef Py_ssize_t i
         cdef ArrayHandle handle
         cdef Memory memory
@@ -590,8 +591,8 @@ cdef class JitCore:
         return self.call(args, kwargs)
 
     cdef object call(self, tuple args, dict kwargs):
-        """A call; `kwargs` is None where there are none."""
-        # Held here: another thread may clear the replays while this one runs.
+        """Call the function; `kwargs` is None if there are no keyword arguments."""
+        # A reference of its own: another thread may clear the replays while this one runs.
         cdef Replay latest = self.latest
         cdef Replay replay
         cdef list replays
@@ -608,13 +609,13 @@ cdef class JitCore:
                     if replay is not latest:
                         result = replay.attempt(given)
                         if result is not mismatch:
-                            if replays is self.replays:  # nobody has cleared them meanwhile
+                            if replays is self.replays:  # they were not cleared meanwhile
                                 self.latest = replay
                             return result
         return self._slow(args, {} if kwargs is None else kwargs)
 
     cdef tuple by_position(self, tuple args, dict kwargs):
-        """All arguments in the order of the parameters; None where that cannot be done."""
+        """Return all arguments in the order of the parameters; None if that is impossible."""
         cdef Py_ssize_t i
         cdef Py_ssize_t first = len(args)
         cdef Py_ssize_t count = first + len(kwargs)
@@ -639,7 +640,7 @@ cdef class JitCore:
         self.registers = check_registers(registers)
 
     def _add_replay(self, Replay replay not None):
-        # A new list, so that a call which is going through the old one is not disturbed.
+        # A new list, because a running call may be iterating over the old one.
         self.replays = [*self.replays, replay]
         self.latest = replay
 
@@ -656,5 +657,5 @@ cdef object call_jit(object self, object args, PyObject *kwargs):
     return (<JitCore> self).call(<tuple> args, None if kwargs == NULL else <dict> kwargs)
 
 
-# Cython's own would make a dict of keyword arguments for each call, and mostly there are none.
+# Cython's tp_call creates a dict of keyword arguments in each call, and most calls have none.
 set_call(JitCore, call_jit)

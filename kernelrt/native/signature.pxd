@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Specs of arguments as C compares them, for the extensions that build on them."""
+"""C structures of argument specs, and their comparison, for other extensions."""
 
 cimport numpy as cnp
 from cpython.float cimport PyFloat_Check
@@ -22,24 +22,24 @@ cdef struct Site:
     size_t op
     size_t slot
     Py_ssize_t offset
-    void *home  # the plan's own buffer, bound again behind each call
+    void *home  # the plan's own buffer, bound again after each call
 
 
 cdef struct Input:
     Kind kind
     int code
-    int typenum  # of NumPy, and the other number of the same type
-    int other
+    int typenum  # of NumPy
+    int other  # the other type number of the same type
     int ndim
     Py_ssize_t nbytes
     char *home
     Site *sites
     Py_ssize_t n_sites
-    PyObject *value  # borrowed from what the replay holds: the static's value, or the array's shape
-    bint by_value  # of a static: whether an equal object matches, too
-    int lineage  # of an array: what a handle has at most, LINEAGE_WHOLE where that is all the same
-    uint64_t flag  # of an array that gradients of a result would flow into; several may share one
-    uint64_t copied  # of an array: the last turn in which it was copied by NumPy
+    PyObject *value  # borrowed from Replay.held: the value of a static, or the shape of an array
+    bint by_value  # of a static: whether an equal object matches
+    int lineage  # of an array: the maximum lineage of a handle; LINEAGE_WHOLE: any
+    uint64_t flag  # of an array that gradients of a result flow into; several may share a flag
+    uint64_t copied  # of an array: the last `Replay.turn` in which NumPy copied it
     cnp.npy_intp dims[DIMS]
 
 
@@ -50,8 +50,8 @@ cdef struct Output:
     Site *sites
     Py_ssize_t n_sites
     PyObject *shape  # borrowed from Replay.held
-    PyObject *severed  # what the result is marked with; borrowed from there, or NULL
-    uint64_t given  # the flags of arguments whose lineage it continues
+    PyObject *severed  # tag of the result; borrowed from Replay.held, or NULL
+    uint64_t given  # flags of the arguments whose lineage the result continues
 
 
 cdef struct Guard:
@@ -59,37 +59,38 @@ cdef struct Guard:
     char *data
 
 
-# Zeroed memory for so many entries, and one more. Free it with PyMem_Free.
+# Allocate zeroed memory for `count` + 1 entries. Free it with PyMem_Free.
 cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL
 
-# Fill a zeroed entry from a spec. What it borrows is appended to `held`; its sites are the caller's
-# to free, also where this raises.
+# Fill a zeroed entry from a spec. Append the objects that it borrows to `held`. The caller frees
+# its sites, even if this raises.
 cdef int fill_input(Input *entry, tuple spec, PlanCore plan, list held) except -1
 
-# The same for where a result lies.
+# Do the same for an output.
 cdef int fill_output(Output *entry, tuple spec, PlanCore plan, list held) except -1
 
-# The same for state and where it was.
+# Do the same for state and its address.
 cdef int fill_guard(Guard *entry, ArrayHandle handle, size_t address, list held) except -1
 
-# Fill entries with the places where `plan` takes an address within `nbytes`; how many there are.
+# Fill entries with the slots of `plan` that take an address within an array of `nbytes` bytes.
+# Return their number.
 cdef Py_ssize_t fill_sites(Site *entry, tuple sites, Py_ssize_t nbytes, PlanCore plan) except -1
 
-# The key by which values that are part of a program are compared and hashed.
+# Return the key by which values that are part of a program are compared and hashed.
 cpdef object value_key(object value)
 
-# Whether two such values have equal keys; False if the comparison fails.
+# Return whether two such values have equal keys; False if the comparison raises.
 cdef int equal_static(object arg, object value) except -1
 
-# A structure as `collect` relies on it.
+# Check a structure and return it in the form that `collect` takes.
 cdef tuple check_structure(node)
 
-# Whether `value` has the structure of `node`; its leaves are appended in order.
+# Return whether `value` has the structure of `node`; append its leaves in order.
 cdef int collect(tuple node, object value, list leaves) except -1
 
 
 cdef inline bint same_shape(PyObject *a, PyObject *b) noexcept:
-    """Whether two tuples of dimensions are equal."""
+    """Return whether two tuples of dimensions are equal."""
     cdef Py_ssize_t i, n
     if a == b:
         return True
@@ -104,13 +105,13 @@ cdef inline bint same_shape(PyObject *a, PyObject *b) noexcept:
 
 
 cdef inline bint is_strided(PyObject *arg) noexcept:
-    """Whether NumPy has to copy it."""
+    """Return whether `arg` is an array that NumPy has to copy."""
     return (cnp.PyArray_CheckExact(<object> arg)
             and not cnp.PyArray_IS_C_CONTIGUOUS(<cnp.ndarray> arg))
 
 
 cdef inline int is_array(const Input *spec, PyObject *arg) except -1:
-    """Whether `arg` is, at this moment, an array as `spec` has it."""
+    """Return whether `arg` is, at this moment, an array that matches `spec`."""
     cdef ArrayHandle handle
     cdef const cnp.npy_intp *dims
     cdef int typenum, i
@@ -135,7 +136,7 @@ cdef inline int is_array(const Input *spec, PyObject *arg) except -1:
 
 
 cdef inline int matches(const Input *spec, PyObject *arg) except -1:
-    """Whether an argument is as `spec` has it; any code may run."""
+    """Return whether an argument matches `spec`. Any code may run meanwhile."""
     if spec.kind == KIND_ARRAY:
         return is_array(spec, arg)
     if spec.kind == KIND_FLOAT:

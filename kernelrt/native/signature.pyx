@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""What arguments a replay takes: specs of them, compared in C, and how they are nested."""
+"""Specs of the arguments of a replay, compared in C, and the nesting of arguments."""
 
 cimport numpy as cnp
 from cpython.dict cimport PyDict_Next, PyDict_Size
@@ -116,7 +116,7 @@ cdef int fill_guard(Guard *entry, ArrayHandle handle, size_t address, list held)
 cdef Py_ssize_t fill_sites(Site *entry, tuple sites, Py_ssize_t nbytes, PlanCore plan) except -1:
     for op, slot, offset in sites:
         if nbytes == 0:
-            offset = 0  # of nothing a kernel reads nothing, wherever a part of it begins
+            offset = 0  # a kernel reads nothing of an empty array, so any offset is valid
         if not 0 <= offset <= nbytes:
             raise errors.ShapeError(f"site offset {offset} lies outside an array of {nbytes} bytes")
         entry.op, entry.slot, entry.offset = op, slot, offset
@@ -129,7 +129,7 @@ cdef Py_ssize_t fill_sites(Site *entry, tuple sites, Py_ssize_t nbytes, PlanCore
 
 
 cdef int other_type(int typenum) noexcept:
-    """C has two names for one of its integer widths, and NumPy a type number for each."""
+    """Return NumPy's other type number for the same integer type; C has two types of one width."""
     if sizeof(long) == sizeof(long long):
         if typenum == cnp.NPY_LONG:
             return cnp.NPY_LONGLONG
@@ -144,10 +144,10 @@ cdef int other_type(int typenum) noexcept:
 
 
 cpdef object value_key(object value):
-    """What a value that is part of a program is compared and hashed by: its type and itself.
+    """Return the key by which a value that is part of a program is compared: type and value.
 
-    Floats are told apart by their digits: 0.0 and -0.0 differ, and NaN equals NaN. Items of tuples
-    and frozensets are compared by keys of their own.
+    Floats are compared by their digits: 0.0 and -0.0 differ, and NaN equals NaN. Items of tuples
+    and frozensets are compared by their own keys.
     """
     cdef object kind = type(value), base, key
     if isinstance(value, GENERIC):
@@ -164,7 +164,7 @@ cpdef object value_key(object value):
         return kind, value
     if kind is base or kind.__eq__ is base.__eq__:
         return kind, key
-    return kind, key, value  # a class with an equality of its own
+    return kind, key, value  # a class with its own __eq__
 
 
 cdef list keys_of(object items):
@@ -182,7 +182,7 @@ cdef int equal_static(object arg, object value) except -1:
         return False
     try:
         return PyObject_RichCompareBool(value_key(arg), value_key(value), Py_EQ)
-    except Exception:  # an argument that cannot be compared is not the one that was traced
+    except Exception:  # an argument that cannot be compared does not match
         return False
 
 
@@ -194,10 +194,10 @@ cdef object GENERIC = np.generic
 
 
 cdef int collect(tuple node, object value, list leaves) except -1:
-    """Whether `value` has the structure of `node`; its leaves are appended in order.
+    """Return whether `value` has the structure of `node`; append its leaves in order.
 
-    A comparison of keys may run any code: what it may take out of `value` is held meanwhile, and
-    what it may add is never looked up in `node`.
+    A comparison of keys may run any code, which may change `value`. So items are referenced during
+    the comparison, and indices are checked against `node` before each access.
     """
     cdef Py_ssize_t i = 0
     kind, keys, children = node
@@ -242,7 +242,7 @@ cdef int collect_dict(dict value, tuple keys, tuple children, list leaves) excep
 
 
 cdef int collect_fields(object value, tuple keys, tuple children, list leaves) except -1:
-    """The same of a dataclass, which may have lost a field."""
+    """Do the same for a dataclass instance. A missing field is no match."""
     cdef Py_ssize_t i = 0
     names, fixed = keys
     for name in <tuple> names:
@@ -265,7 +265,7 @@ cdef int take(tuple children, Py_ssize_t i, object value, list leaves) except -1
 
 
 cdef tuple check_structure(node):
-    """A structure as `collect` relies on it."""
+    """Check a structure and return it in the form that `collect` takes."""
     if not isinstance(node, tuple) or len(node) != 3:
         raise errors.JitError(f"structure: expected (type, keys, children), not {node!r}")
     kind, keys, children = node
@@ -286,7 +286,7 @@ cdef tuple check_structure(node):
 
 
 cdef tuple check_record(kind, keys, children):
-    """The structure of a dataclass: its keys are names, and pairs of others and their values."""
+    """Check the structure of a dataclass. Its keys are child names and (name, value) pairs."""
     if not hasattr(kind, "__dataclass_fields__"):
         raise errors.JitError(
             f"structure: expected the type of a dict, list, tuple or dataclass, not {kind!r}")
