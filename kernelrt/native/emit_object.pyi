@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 class Emitter:
-    """Functions of llvmlite's library, called without its lock.
+    """Functions of llvmlite's shared library, called without its lock.
 
     Parameters
     ----------
@@ -15,21 +15,21 @@ class Emitter:
     def emit(
         self, machine: int, triple: bytes, layout: bytes, name: bytes, source: bytes
     ) -> bytes | None:
-        """Compile a module to an object in a separate LLVM context, without the GIL.
+        """Compile a module in its own LLVM context, without the GIL.
 
         Parameters
         ----------
         machine : int
-            Address of the code generator. No other code may use it meanwhile.
+            Address of the target machine. Nothing else may use it meanwhile.
         triple, layout : bytes
             Target triple and data layout.
         name : bytes
             Name of a function that the module must define.
         source : bytes
-            Text of the module.
+            LLVM IR of the module.
 
         Returns
         -------
         bytes or None
-            The object; None if LLVM rejects the source or `name` is not defined in it.
+            The object; None if LLVM rejects the source or the source does not define `name`.
         """

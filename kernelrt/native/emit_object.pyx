@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""LLVM IR to an object in one call, without the GIL from end to end.
+"""Compile LLVM IR to an object in one call, without the GIL.
 
-Through llvmlite it takes some twenty calls. Each gives the GIL away, and where another thread runs
-Python code it takes 5 ms to have it back.
+Through llvmlite this takes about twenty calls. Each releases the GIL, and while another thread runs
+Python code, taking it again costs 5 ms.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef class Emitter:
-    """Functions of llvmlite's library."""
+    """Functions of llvmlite's shared library."""
 
     cdef Handle (*create_context)() noexcept nogil
     cdef void (*dispose_context)(Handle context) noexcept nogil
@@ -83,7 +83,7 @@ cdef class Emitter:
         self, Handle machine, const char *triple, const char *layout, const char *name,
         const char *text,
     ) noexcept nogil:
-        """The object's memory; NULL where LLVM has something to say against it."""
+        """Return the memory of the object; NULL if LLVM rejects the source."""
         cdef Handle memory = NULL
         cdef char *message = NULL
         cdef Handle context = self.create_context()
@@ -102,7 +102,7 @@ cdef class Emitter:
 
     cdef bint is_whole(self, Handle module, const char *name) noexcept nogil:
         cdef char *message = NULL
-        # The C++ side declares an int or a bool, of which only the lowest byte is set.
+        # The C++ side returns an int or a bool. Of a bool only the lowest byte is set.
         cdef bint broken = self.is_broken(module, &message) & 0xFF
         cdef Handle function
         self.drop(message)

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""csrc/krt.h as Cython sees it."""
+"""Cython declarations of csrc/krt.h and csrc/signals.h."""
 
 from libc.stdint cimport int64_t, uint32_t
 

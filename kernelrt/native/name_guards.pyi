@@ -1,31 +1,31 @@
-"""Types of the record of the Python state that a traced function read."""
+"""Types of the guards of Python names that a traced function read."""
 
 from collections.abc import Callable, Iterable
 from types import CellType
 from typing import Any
 
 def class_items(cls: type) -> dict[str, Any]:
-    """Return the attribute dict of a class defined in Python; callers must not change it."""
+    """Return the attribute dict of a class that Python code defined. Do not write to it."""
 
 ALL_ITEMS: object
-"""Used instead of a key: all items of a dict, their keys and their order."""
+"""Used as a key, stands for all items of a dict: their keys, values and order."""
 
 class Names:
-    """A snapshot of variables, attributes and items, to detect changes.
+    """The values of variables, attributes and items at the creation of this object.
 
     Parameters
     ----------
     cells : iterable of (str, cell)
         Variables of enclosing functions.
     named : iterable of (key, dict, str, bool)
-        Keys of dicts, or `ALL_ITEMS`; the name for users; and whether the item is an attribute of
-        an object.
+        Keys of dicts, or `ALL_ITEMS`; the dict; the name in texts; and whether it is an attribute
+        of an object.
     same : callable
-        Returns whether two different objects count as the same value.
+        Returns whether two values that are different objects count as equal.
     lists : iterable of (str, list, tuple of int, bool)
-        Lists, the guarded indices, and whether the length is guarded too.
+        Lists, the indices of their guarded items, and whether their length is guarded.
     slots : iterable of (str, object, descriptor)
-        Attributes stored in slots.
+        Attributes that are not stored in a dict.
     """
 
     def __init__(
@@ -38,4 +38,4 @@ class Names:
     ) -> None: ...
     def __len__(self) -> int: ...
     def changed(self) -> str | None:
-        """Describe the first name that changed; None if none did."""
+        """Describe the first name that changed; return None if none did."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""What a traced function read of Python: variables, globals, attributes and items."""
+"""Guards of the Python names that a traced function read: variables, attributes and items."""
 
 from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -11,7 +11,7 @@ from kernelrt import errors
 
 cdef extern from *:
     """
-    /* Another number after each change of the dict, up to Python 3.13. */
+    /* The version of the dict: each change changes it. Up to Python 3.13; 0 from 3.14 on. */
     static inline uint64_t dict_version(const PyObject *dict)
     {
     #if PY_VERSION_HEX < 0x030E0000
@@ -33,7 +33,7 @@ cdef extern from *:
         return ((PyTypeObject *)cls)->tp_dict;
     }
     #define ITEMS_OF(list) ((const void *)((PyListObject *)(list))->ob_item)
-    /* From 3.13 on instances keep attributes beside the dict, whose version stays the same. */
+    /* From 3.13 on instances keep attributes outside the dict, so its version does not change. */
     #define INSTANCES_ARE_TAGGED (PY_VERSION_HEX < 0x030D0000)
     """
     const void *ITEMS_OF(object list) noexcept
@@ -45,7 +45,7 @@ cdef extern from *:
     bint PyDict_Next(object d, Py_ssize_t *at, PyObject **key, PyObject **value) noexcept
 
 
-# What a variable is that has no value.
+# Stands for the value of a variable that has none.
 cdef object NOTHING = object()
 ALL_ITEMS = object()
 cdef object ALL = ALL_ITEMS
@@ -130,7 +130,7 @@ cdef class Names:
         return True
 
     cdef bint settles(self, Py_ssize_t space, uint64_t version) except -1:
-        """Whether the names of a dict are what they were, which then has that version."""
+        """Return whether the names of a dict are unchanged; if so, store its `version`."""
         cdef Py_ssize_t i
         cdef PyObject *value
         cdef object names = <object> self.spaces[space].names
@@ -159,7 +159,7 @@ cdef class Names:
         return True
 
     def changed(self):
-        """Describe the first name that changed; None if none did."""
+        """Describe the first name that changed; return None if none did."""
         for (name, cell), before in zip(self.cells, self.held):
             if not self.alike(cell_value(cell), before):
                 return REBOUND.format(name)
@@ -210,7 +210,7 @@ cdef object item_of(object names, object key):
 
 
 cdef list all_items(object names):
-    """The keys and values of a dict, in its order; runs no code of users."""
+    """Return the keys and values of a dict in order, without running code of users."""
     cdef Py_ssize_t at = 0
     cdef PyObject *key
     cdef PyObject *value

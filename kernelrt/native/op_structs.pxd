@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Op tuples as C structures, and the conversions that name op and field where they fail."""
+"""Op tuples as C structures, and conversions whose errors name the op and the field."""
 
 from libc.stdint cimport int64_t
 
@@ -10,7 +10,7 @@ from kernelrt.native.krt cimport (
 
 
 cdef class Region:
-    """What a region op says of itself. Whoever makes the plan puts the addresses of bodies in."""
+    """The description of a region op. The creator of the plan fills in the bodies' addresses."""
 
     cdef krt_region region
     cdef tuple bodies
@@ -20,7 +20,7 @@ cdef class Region:
 
 
 cdef class Ops:
-    """A sequence of op tuples. The structures live as long as this object."""
+    """A sequence of op tuples as C structures, which live as long as this object."""
 
     cdef krt_op *ops
     cdef void **bufs
@@ -35,7 +35,7 @@ cdef class Ops:
 
 
 cdef class Edits:
-    """Changes of a plan, taken apart and converted before the first of them is made."""
+    """Changes of a plan, converted before the first of them is made."""
 
     cdef krt_edit *items
     cdef size_t n
@@ -44,21 +44,22 @@ cdef class Edits:
 
 
 cdef class Exchange:
-    """Kernels for the places of others, taken apart before the first of them is put there."""
+    """Replacement kernels, converted before the first of them is put into the plan."""
 
     cdef size_t *where
     cdef Ops ops
 
 
 cdef class Addressed:
-    """A function that is told where its op's buffers lie."""
+    """A custom function that receives views of its op's buffers."""
 
     cdef object function
     cdef tuple nbytes
     cdef Py_ssize_t n_results
 
 
-# Finds the address of a slot of an op: krt_plan_get_pointer, which other modules are not linked to.
+# The type of krt_plan_get_pointer, which returns the address of a slot of an op. Other extensions
+# are not linked to that function.
 ctypedef krt_status (*krt_finder)(
     const krt_plan *plan, size_t op, size_t slot, void **out, krt_fault *fault) noexcept nogil
 

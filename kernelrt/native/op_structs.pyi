@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 class Addressed:
-    """A function that is called with views of its op's buffers at their addresses in this run."""
+    """A custom function that receives views of its op's buffers, at their addresses in the run."""
 
     def __init__(
         self,

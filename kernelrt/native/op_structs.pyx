@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Takes op tuples, and changes of them, apart into the C structures that the core reads."""
+"""Convert op tuples, and changes of them, to the C structures that the core reads."""
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -94,7 +94,7 @@ cdef class Ops:
 
 
 cdef class Region:
-    """What a region op says of itself, as a C structure that lives as long as this object."""
+    """The description of a region op as a C structure, which lives as long as this object."""
 
     def __init__(self, size_t op, described):
         if not isinstance(described, tuple) or len(described) != 8:
@@ -154,7 +154,7 @@ cdef size_t position(size_t op, str field, value) except? 7777:
 
 
 cdef list op_rows(ops):
-    """`ops` with its inner sequences as tuples, so that no later code can change their length."""
+    """Return `ops` with inner sequences as tuples, so that later code cannot change lengths."""
     rows = []
     for i, row in enumerate(ops):
         try:
@@ -197,7 +197,7 @@ cdef void *address_of(size_t op, str field, value) except? NULL:
 
 
 cdef class Edits:
-    """Changes of a plan, taken apart and converted before the first of them is made."""
+    """Changes of a plan, converted before the first of them is made."""
 
     def __init__(self, tuple pointers, tuple values, tuple chunks):
         cdef size_t count = len(pointers) + len(values) + len(chunks)
@@ -225,7 +225,7 @@ cdef class Edits:
 
 
 cdef class Exchange:
-    """Kernels for the places of others, taken apart before the first of them is put there."""
+    """Replacement kernels, converted before the first of them is put into the plan."""
 
     def __init__(self, items):
         cdef list rows = sorted(items, key=lambda item: item[0])
@@ -243,9 +243,9 @@ cdef class Exchange:
 
 
 cdef class Addressed:
-    """A function that is called with views of its op's buffers, where they lie in this run.
+    """A custom function that receives views of its op's buffers, at their addresses in the run.
 
-    The first `n_results` may be written. It must keep none of them.
+    It may write to the first `n_results` views. It must not keep any view.
     """
 
     def __init__(self, function, nbytes, Py_ssize_t n_results):

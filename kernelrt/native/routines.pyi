@@ -1,11 +1,11 @@
-"""Types of the addresses of the routines of csrc/."""
+"""Types of the table of addresses of the C routines of csrc/."""
 
 from typing import Final
 
-#: Vector width in bits -> name without the prefix ``krt_`` -> address, for each width that this
-#: processor supports. Width 128 always exists.
+#: For each vector width in bits that this processor supports: name without the prefix ``krt_`` ->
+#: address. The width 128 is always present.
 ADDRESSES: Final[dict[int, dict[str, int]]]
-#: Address of the routine that calls a function for each of several rows, and the maximum number of
-#: buffers of that function.
+#: Address of the routine that calls a function for each of several rows.
 EACH: Final[int]
+#: Maximum number of buffers of that function.
 EACH_MOST: Final[int]

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Where the routines of csrc/ are."""
+"""Addresses of the C routines of csrc/."""
 
 cdef extern from "routines.h":
     ctypedef void krt_routine(void *const *bufs, const long *vals)

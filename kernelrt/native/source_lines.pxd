@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Where an operation was written, for other extensions."""
+"""The source line of an operation, for other extensions."""
 
-# How many traces and schedules there were: what was written before one is older than it.
+# Number of traces and schedules so far. Origins noted before one of them have a smaller epoch.
 cdef long epoch
 
-# What `here` gives where the code of the method called is `method`, unless a frame tells another.
+# Do the same as `here`, with `method` as the called method unless a frame names another.
 cdef object here_of(object scope, object method)

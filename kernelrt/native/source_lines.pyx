@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Where in the user's program an operation was written, at the price of walking a few frames."""
+"""Find the source line of an operation in the user's program by traversing a few frames."""
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -25,11 +25,11 @@ cdef enum:
     USER = 0
     TENSOR = 1
     OTHER = 2
-    BETWEEN = 3  # of nobody: what enters and leaves contexts that are written as generators
+    BETWEEN = 3  # ignored: contextlib, which enters and leaves contexts written as generators
 
 cdef str PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 cdef dict rooms = {contextlib.contextmanager.__code__.co_filename: BETWEEN}
-#: How many traces and schedules there were: what was written before one is older than it.
+#: Number of traces and schedules so far. Origins noted before one of them have a smaller epoch.
 epoch = 0
 
 
@@ -45,10 +45,10 @@ cdef int room_of(str file):
 
 
 def here(object scope):
-    """The place outside of this package that the running call came from.
+    """Return the instruction outside this package that the running call came from.
 
-    Gives ``(code, offset of the instruction, code of the method called, code of the caller within
-    this package, scope, epoch, False)``; None where there is no such place.
+    The result is ``(code, offset of the instruction, code of the called method, code of the caller
+    within this package, scope, epoch, False)``; None if there is no such instruction.
     """
     return here_of(scope, None)
 
@@ -85,7 +85,7 @@ cdef object here_of(object scope, object method):
 
 
 def now():
-    """The epoch, to compare origins with."""
+    """Return the current epoch, to compare origins with."""
     return epoch
 
 
