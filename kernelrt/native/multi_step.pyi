@@ -1,4 +1,4 @@
-"""Types of the multi-step runner: successive runs of replays over batches of fixed arrays."""
+"""Types of multi-step runs: consecutive steps of replays over rows at fixed addresses."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,50 +8,58 @@ import numpy as np
 from kernelrt.native.array_handle import ArrayHandle
 from kernelrt.native.replay import Replay
 
-class MultiStepRun:
-    """A multi-step run: the rows of the steps, their results, and the progress.
+class Course:
+    """A multi-step run: the sources of its rows, the memory of its results, and its progress.
 
     Parameters
     ----------
-    steps
+    steps : int
         Maximum number of steps.
 
     Notes
     -----
-    It belongs to one call: no method may be called while :meth:`run` runs.
+    A course belongs to one call. No method may be called while :meth:`run` runs.
     """
 
     def __init__(self, steps: int) -> None: ...
     @property
     def done(self) -> int:
-        """Number of steps that were run."""
+        """The number of steps that have run."""
     @property
     def results(self) -> tuple[Any, ...] | None:
-        """Results of all steps, undefined for future steps; None before :meth:`begin`."""
+        """The results of all steps, undefined for steps to come; None before :meth:`begin`."""
     def read(
         self, leaves: Sequence[np.ndarray[Any, Any] | ArrayHandle | None], n_rows: int
     ) -> None:
-        """Set the arrays to take rows from, one per argument; None for an argument without rows.
+        """Set the arrays that the steps take rows of.
+
+        Parameters
+        ----------
+        leaves : sequence
+            One array for each argument; None for an argument that is not taken by rows.
+        n_rows : int
+            Number of rows of each array.
 
         Raises
         ------
         ShapeError
-            An array has another number of rows, or is not computed.
+            An array has another number of rows, or a tensor has not been computed.
         """
     def follow(self, order: np.ndarray[Any, Any] | None) -> None:
-        """Take the rows in this order (int64) from now on; None means sequentially.
+        """Take the rows in this order (int64) from now on; None: in the order of the arrays.
 
         Raises
         ------
         ShapeError, DTypeError
-            `order` is not a vector of valid row indices.
+            `order` is not a contiguous int64 array of existing row indices.
         """
     def begin(self, replay: Replay) -> None:
-        """Allocate the results of all steps, in the form of `replay`, unless it is done."""
+        """Allocate the results of all steps of `replay`, unless they are allocated."""
     def fits(self, replay: Replay) -> bool:
-        """Return whether results of `replay` have the sizes and dtypes of the allocated results."""
+        """Return whether the results of `replay` have the shapes and dtypes of the allocated
+        ones."""
     def so_far(self, replay: Replay, apart: bool) -> tuple[Any, ...]:
-        """Return the results of the steps that were run; with `apart`, as copies."""
+        """Return the results of the steps that have run; with `apart`, in their own memory."""
     def find(
         self, replays: tuple[Replay, ...], args: tuple[Any, ...], rows: int
     ) -> Replay | None:
@@ -62,39 +70,45 @@ class MultiStepRun:
     def run(
         self, replay: Replay, args: tuple[Any, ...], first: int, rows: int, count: int
     ) -> int:
-        """Run up to `count` steps of `rows` rows each, starting at index `first` of the order.
+        """Run up to `count` steps of `rows` rows each, from position `first` of the order on.
 
         Parameters
         ----------
-        replay
+        replay : Replay
             Replay to run.
-        args
-            Arguments of the replay, with all rows instead of those of one step.
+        args : tuple
+            Arguments of the replay. Each argument taken by rows is the array of all rows.
+        first : int
+            Position in the order of the first row.
+        rows : int
+            Number of rows of a step.
+        count : int
+            Maximum number of steps.
 
         Returns
         -------
         int
-            Number of steps that were run. It is less than `count` if rows moved in memory, or if
-            `replay` no longer fits.
+            Number of steps that ran. It is less than `count` if the memory of the rows changed or
+            `replay` no longer matches.
 
         Raises
         ------
         ShapeError
-            There are too few rows, or more steps than results were allocated for.
+            The steps exceed the rows or the space for results.
         KernelrtError
-            A step failed. Steps before it are `done`; the failed step has no effect.
+            An error of a call. `done` counts the completed steps; other steps had no effect.
         KeyboardInterrupt
-            Or any exception of a signal handler; the same holds.
+            Or another exception of a signal handler; likewise.
         """
 
 def hand_out(replay: Replay, results: tuple[Any, ...]) -> Any:
-    """Return results in the form in which a call of `replay` returns them."""
+    """Return `results` in the form in which a call of `replay` returns them."""
 
 def order_of(n: int, seed: int, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the numbers from 0 to n - 1 in the order of an epoch, the same on all platforms.
+    """Return a permutation of 0 to n - 1 for an epoch, the same on every platform.
 
     Raises
     ------
     ShapeError
-        One of the numbers is below 0.
+        `n`, `seed` or `epoch` is negative.
     """

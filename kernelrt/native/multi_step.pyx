@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Courses of steps: one replay after the other over rows that stay where they are."""
+"""Multi-step runs: consecutive steps of replays over rows at fixed addresses."""
 
 cimport cython
 cimport numpy as cnp
@@ -23,8 +23,7 @@ cnp.import_array()
 
 cdef extern from *:
     """
-    /* The upper half of a product: a number below `n`, where `x` is any. What is not quite even of
-     * it is n / 2**64. */
+    /* Map any `x` to a number below `n`: the upper half of the product. The bias is n / 2**64. */
     static inline uint64_t below(uint64_t x, uint64_t n)
     {
         return (uint64_t)(((unsigned __int128)x * n) >> 64);
@@ -32,16 +31,16 @@ cdef extern from *:
     """
     uint64_t below(uint64_t x, uint64_t n) nogil
 
-# Numbers that are put in their places between two looks for signals.
+# Numbers that are shuffled between two checks for signals.
 cdef Py_ssize_t PLACES = 1 << 20
-# So few are no reason to wait for the GIL again.
+# So few are shuffled with the GIL: waiting for it again would cost more.
 cdef Py_ssize_t PLACES_WITH_GIL = 1 << 16
 
-# Steps of one turn, at most.
+# Maximum steps under one exclusive access.
 cdef Py_ssize_t MOST_AHEAD = 64
 
-# Plans of a few microseconds run with the GIL. Other threads get it where they have asked for it,
-# which they do when they have waited for an interval; if it is let go of before, they wait anew.
+# Plans of a few microseconds run with the GIL. A thread that waits for the GIL requests it only
+# after a whole switch interval; if it is released earlier, the interval starts again.
 cdef double SWITCH_INTERVALS = 1.5
 
 
@@ -52,18 +51,18 @@ cdef int64_t now_ns() noexcept nogil:
 
 
 @cython.final
-cdef class MultiStepRun:
-    """Where steps take their rows, where their results go, and how far they have come."""
+cdef class Course:
+    """A multi-step run: the sources of its rows, the memory of its results, and its progress."""
 
     cdef Feed feed
     cdef Source *sources
-    cdef list leaves  # for each argument the array or handle that has its rows, or None
-    cdef list memory  # of the handles among them
+    cdef list leaves  # for each argument the array or handle of its rows, or None
+    cdef list memory  # memory of the handles in `leaves`, kept alive
     cdef Py_ssize_t n_rows
-    cdef Py_ssize_t n_places  # numbers in the order
-    cdef Py_ssize_t room
+    cdef Py_ssize_t n_places  # length of the order
+    cdef Py_ssize_t room  # maximum number of steps
     cdef readonly tuple results
-    cdef bint lent  # whether others may have handles of their memory
+    cdef bint lent  # whether callers may have handles that alias the results
     cdef object order
     cdef int64_t had_gil_since
     cdef int64_t gil_slice_ns
@@ -109,7 +108,7 @@ cdef class MultiStepRun:
         self.feed.sources = sources
 
     def follow(self, order):
-        """Take the rows in this order from now on; None: as they lie."""
+        """Take the rows in this order from now on; None: in the order of the arrays."""
         cdef cnp.ndarray found
         cdef const int64_t *numbers
         cdef Py_ssize_t i, n
@@ -129,7 +128,7 @@ cdef class MultiStepRun:
         self.order, self.feed.order, self.n_places = found, numbers, n
 
     cdef bint is_there(self) noexcept:
-        """Whether all rows are where they were."""
+        """Return whether all arrays still have their addresses and axes."""
         cdef Py_ssize_t i
         cdef cnp.ndarray array
         for i in range(len(self.leaves)):
@@ -147,12 +146,13 @@ cdef class MultiStepRun:
     # ---- results
 
     def begin(self, Replay replay not None):
-        """Make room for the results of all steps."""
+        """Allocate the results of all steps, unless they are allocated."""
         if self.results is None:
             self.results = replay.make_results(self.room)
 
     def fits(self, Replay replay not None):
-        """Whether the results are of the sizes and types that there is room for."""
+        """Return whether the results of `replay` have the shapes and dtypes of the allocated
+        ones."""
         cdef Py_ssize_t i
         cdef ArrayHandle handle
         if self.results is None or len(self.results) != replay.n_outputs:
@@ -166,7 +166,7 @@ cdef class MultiStepRun:
         return True
 
     def so_far(self, Replay replay not None, bint apart):
-        """The results of the steps that are done; with `apart` in memory of their own."""
+        """Return the results of the steps that have run; with `apart`, in their own memory."""
         cdef Py_ssize_t i
         cdef ArrayHandle whole, part
         cdef tuple parts
@@ -191,8 +191,7 @@ cdef class MultiStepRun:
     # ---- steps
 
     def find(self, tuple replays not None, tuple args not None, Py_ssize_t rows):
-        """The first of them that takes steps of so many rows, and the other arguments as they are,
-        now, or None."""
+        """Return the first replay that takes `rows` rows and the other arguments, or None."""
         cdef Replay replay
         for replay in replays:
             if (replay.structure is None and self.is_made_for(replay, args, rows)
@@ -226,7 +225,7 @@ cdef class MultiStepRun:
         return self.feed.step - begun
 
     cdef bint is_made_for(self, Replay replay, tuple args, Py_ssize_t rows) except -1:
-        """Whether a replay takes what the rows make; the other arguments it looks at itself."""
+        """Return whether a replay takes arguments of `rows` rows. It checks the others itself."""
         cdef Py_ssize_t i
         if replay.n_inputs != len(self.leaves) or len(args) != len(self.leaves):
             return False
@@ -238,7 +237,7 @@ cdef class MultiStepRun:
         return True
 
     cdef void breathe(self) noexcept:
-        """Let other threads have the GIL, once in a while."""
+        """Release the GIL to other threads if this thread has held it for a time slice."""
         cdef int64_t now = now_ns()
         if now - self.had_gil_since >= self.gil_slice_ns:
             with nogil:
@@ -247,7 +246,7 @@ cdef class MultiStepRun:
 
 
 cdef bint is_as_it_was(const Source *source, cnp.ndarray array, Py_ssize_t n_rows) noexcept:
-    """Whether an array has the axes that `source` has it from."""
+    """Return whether an array still has the axes that `source` describes."""
     cdef int axis
     if (cnp.PyArray_NDIM(array) != source.ndim + 1 or cnp.PyArray_DIMS(array)[0] != n_rows
             or cnp.PyArray_STRIDES(array)[0] != source.stride
@@ -310,7 +309,7 @@ cdef int check_rows(int ndim, Py_ssize_t expected, Py_ssize_t found) except -1:
 
 
 cdef bint are_rows_of(const Input *spec, leaf, Py_ssize_t rows) except -1:
-    """Whether so many rows of `leaf` are an array as `spec` has it."""
+    """Return whether `rows` rows of `leaf` are an array that matches `spec`."""
     cdef cnp.ndarray array
     cdef int typenum, axis
     if spec.kind != KIND_ARRAY or not spec.ndim or spec.dims[0] != rows:
@@ -331,7 +330,7 @@ cdef bint are_rows_of(const Input *spec, leaf, Py_ssize_t rows) except -1:
 
 
 def hand_out(Replay replay not None, tuple results not None):
-    """Results in the form in which a call gives them."""
+    """Return `results` in the form in which a call returns them."""
     if replay.build is not None:
         return replay.build(*results)
     return <object> PyTuple_GET_ITEM(results, 0) if len(results) == 1 else results
@@ -341,7 +340,7 @@ def hand_out(Replay replay not None, tuple results not None):
 
 
 cdef inline uint64_t mixed(uint64_t x) noexcept nogil:
-    """SplitMix64 (Steele, Lea, Flood 2014): the x-th of its numbers, for multiples of its step."""
+    """Return an output of SplitMix64 (Steele, Lea, Flood 2014) for state `x`, a sum of STEPs."""
     x = (x ^ (x >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * <uint64_t> 0x94D049BB133111EB
     return x ^ (x >> 31)
@@ -351,7 +350,7 @@ cdef uint64_t STEP = 0x9E3779B97F4A7C15
 
 
 cdef uint64_t start_of(seed, epoch) except? 0:
-    """Where the numbers of an epoch begin: all bits of both tell."""
+    """Return the initial state for an epoch. It depends on all bits of `seed` and `epoch`."""
     cdef uint64_t x = 0
     for number in (seed, epoch):
         if number < 0:
@@ -364,7 +363,7 @@ cdef uint64_t start_of(seed, epoch) except? 0:
 
 
 cdef uint64_t place(int64_t *numbers, Py_ssize_t i, Py_ssize_t end, uint64_t x) noexcept nogil:
-    """Put the numbers from i on to places among those that are there; these go behind."""
+    """Insert i to end - 1 at random positions; the displaced number moves to the end."""
     cdef uint64_t j
     while i < end:
         x += STEP
