@@ -1,4 +1,4 @@
-"""Types of the package's locks, and of their handling when the process forks."""
+"""Types of the package's locks, and of the fork handlers."""
 
 from _thread import LockType
 from collections.abc import Callable
@@ -13,25 +13,25 @@ LOADER: Final[int]
 IMPORTS: Final[int]
 GATE: Final[int]
 LLVM: Final[int]
-"""Ranks: nested code takes locks in this order."""
+"""Ranks: nested code takes locks in ascending order of rank."""
 
 _T = TypeVar("_T")
 
 class Lock:
     """A reentrant lock that is free in a forked child unless the child's only thread holds it.
 
-    Interrupts never leak a lock. A finalizer or a signal handler may take a lock that its thread
-    already holds, so guarded state must be consistent wherever Python code can run.
+    An interrupt never leaves a lock taken. A finalizer or a signal handler may take a lock that its
+    thread holds, so the guarded data must be consistent wherever Python code can run.
 
-    If such code requests a lock of a lower rank than its thread holds, and waiting would be a
-    deadlock, it gets a PlanBusyError.
+    If such code takes a lock of a lower rank than its thread holds, and waiting for the lock would
+    never end, it raises PlanBusyError.
 
     Parameters
     ----------
     rank : int
         Position in the order in which locks are taken.
     home : object, optional
-        Object of another library whose attribute `_lock` is the RLock to use.
+        Object of another library whose RLock, its attribute `_lock`, this Lock takes.
     """
 
     def __init__(self, rank: int, home: object = None) -> None: ...
@@ -43,9 +43,10 @@ class Lock:
     def rank(self) -> int: ...
 
 class Gate:
-    """A gate that many threads may be inside at once; a fork waits until all have left.
+    """Admits many threads at once, and makes a fork wait until they have left.
 
-    For calls of libraries with their own locks: a lock held at a fork stays held in the child.
+    For calls of libraries with their own locks: such a lock, if held at the fork, stays held in the
+    child.
     """
 
     def __init__(self, rank: int) -> None: ...
@@ -53,15 +54,16 @@ class Gate:
         """Call `function` inside the gate."""
 
 class Pause:
-    """A context in which the cyclic garbage collector does not run, as long as a thread is inside.
+    """Disables the cyclic garbage collector while a thread is inside.
 
-    The collector calls finalizers on any thread, and these may compute. On a thread that another
-    thread waits for, they would deadlock; during an import, they would see an incomplete module.
+    The collector calls finalizers on any thread, and finalizers may compute. On a thread that
+    another thread waits for, they would need locks of that thread; during an import, they would see
+    a partially initialized module.
 
     Parameters
     ----------
     rank : int
-        Position in the order of the work in a forked child.
+        Rank of its fork handler.
     """
 
     def __init__(self, rank: int) -> None: ...
@@ -79,25 +81,25 @@ def at_fork(
     Parameters
     ----------
     rank : int
-        `before` functions are called in the order of ranks, the others in reverse order.
+        `before` is called in ascending order of ranks, the others in descending order.
     before, in_parent : callable, optional
         Called in the process that forks.
     in_child : callable, optional
-        Called in the child, even if `before` was not reached. If omitted, `in_parent` is called
-        instead, provided that `before` was reached. A bound method does not keep its object alive.
+        Called in the child, even if `before` was not reached. Without it, the child calls
+        `in_parent` if `before` was reached. A bound method does not keep its object alive.
     """
 
 def is_free_within(lock: LockType, seconds: float) -> bool:
-    """Wait up to `seconds` until `lock` is free; return whether it is. No interrupt leaks it."""
+    """Wait up to `seconds` until `lock` is free; return whether it is. Never leaves it taken."""
 
 def existing() -> list[Lock]:
     """Return all existing Locks."""
 
 def waits_for_me(thread: int) -> bool:
-    """Return whether `thread` waits, perhaps indirectly, for a Lock that this thread holds."""
+    """Return whether `thread` waits, directly or indirectly, for a Lock of this thread."""
 
 uncollected: Final[Pause]
-"""Entered by code whose thread must not run finalizers."""
+"""Entered by code during which no finalizers may run."""
 imports: Final[Lock]
 """Held by code that imports modules on first use.
 

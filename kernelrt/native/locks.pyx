@@ -1,14 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""The locks of the package, and what becomes of them and of what they guard when it forks.
+"""The locks of the package, and their handling when the process forks.
 
-A fork copies one thread and every lock. So before it this thread takes all of them, each rank
-before the next, as nested code does; afterwards both processes let go of what is in order. Should
-a lock not be had although nothing moves (its holder may be waiting for this very thread) the fork
-goes on, and the child makes that lock anew.
+A fork copies one thread and every lock. So before a fork the forking thread takes all locks in
+ascending order of rank, as nested code does; afterwards both processes release them. If a lock
+cannot be taken although nothing makes progress (its holder may be waiting for this very thread),
+the fork continues, and the child creates that lock anew.
 
-Locks are reentrant, because finalizers and signal handlers run in the middle of everything. Taking
-and giving back has no step at which an interrupt could lose one. Such code may also want a lock of
-a lower rank than its thread holds: where that would close a ring of threads, it gets an error.
+Locks are reentrant, because finalizers and signal handlers can interrupt any code. Acquire and
+release have no step at which an interrupt could leave a lock taken. Such interrupting code may also
+take a lock of a lower rank than its thread holds: if that would close a cycle of waiting threads,
+it gets an error.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -25,9 +26,9 @@ from kernelrt.errors import PlanBusyError
 
 cdef extern from *:
     """
-    /* How many of those within a Gate are frames of this thread. */
+    /* Number of entries of this thread into Gates. */
     static _Thread_local int krt_inside_here;
-    /* How often this thread keeps the collector from running. */
+    /* Number of entries of this thread into Pauses. */
     static _Thread_local int krt_pauses_here;
     """
     int krt_inside_here
@@ -35,11 +36,11 @@ cdef extern from *:
     int PyGC_Disable()
     int PyGC_Enable()
 
-# The order in which nested code takes them.
+# Ranks: nested code takes locks in ascending order.
 CALL, STATE, DEVICES, KERNELS, COMPILER, LOADER, IMPORTS, GATE, LLVM = range(0, 90, 10)
 
-# A fork waits for what other threads hold while the process uses its processors, though not for
-# ever: what waits for this thread uses none. On a machine with much to do threads get little.
+# A fork waits for locks of other threads as long as the process uses CPU time, up to a limit:
+# threads that wait for the forking thread use none. On a busy machine threads get little CPU time.
 cdef double PATIENCE_S = 2.0
 cdef double MOST_PATIENCE_S = 60.0
 cdef double LEAST_WORK_S = 0.01
@@ -47,19 +48,20 @@ cdef double SLICE_S = 0.05
 
 cdef list locks = []  # weak references
 cdef list hooks = []  # (rank, before, in_parent, in_child)
-cdef list taken = []  # by the fork that goes on: Locks, and hooks whose `before` has run
+cdef list taken = []  # by the current fork: Locks, and hooks whose `before` has run
 cdef object serial = threading.RLock()  # one fork at a time
-cdef int forks = 0  # begun by the thread that holds `serial`
-cdef int generation = 0  # forks from which this process came
+cdef int forks = 0  # nested forks of the thread that holds `serial`
+cdef int generation = 0  # number of forks between the original process and this one
 cdef dict waiting = {}  # the Lock that each thread waits for
-cdef Patience patience = Patience()  # of the fork that goes on
+cdef Patience patience = Patience()  # of the current fork
 
 
 cdef class Patience:
-    """How long a fork waits: until nothing has moved for a while, or at most for a minute.
+    """Limits the wait of a fork: until there is no progress for a while, or at most a minute.
 
-    What counts is time that this thread has waited, by turns of it. On a machine with much to do,
-    or where the process is stopped, a turn takes long, and the other threads have no more of it.
+    The time that counts is the sum of this thread's wait slices, each capped at twice its nominal
+    length. On a busy machine, or while the process is stopped, a slice takes longer, but the other
+    threads get no more CPU time.
     """
 
     cdef double last, waited, quiet, used
@@ -79,7 +81,7 @@ cdef class Patience:
         return self.waited < MOST_PATIENCE_S and self.quiet < PATIENCE_S
 
     cdef bint take(self, object inner) except -1:
-        """Whether the lock could be had."""
+        """Take the lock; return whether that succeeded."""
         if inner.acquire(False):
             return True
         while self.lasts():
@@ -94,15 +96,15 @@ cdef class Lock:
     Parameters
     ----------
     rank : int
-        Its place in the order in which locks are taken.
+        Position in the order in which locks are taken.
     home : object, optional
-        Where another library keeps the RLock that is meant, as its `_lock`.
+        Object of another library whose RLock, its attribute `_lock`, this Lock takes.
     """
 
     cdef object inner
     cdef object home
     cdef readonly int rank
-    cdef unsigned long holder  # the thread; 0: none
+    cdef unsigned long holder  # thread that holds it; 0: none
     cdef int depth
     cdef object __weakref__
 
@@ -125,13 +127,13 @@ cdef class Lock:
         self.inner.release()
 
     def is_mine(self):
-        """Whether this thread holds it."""
+        """Return whether this thread holds the lock."""
         return self.inner._is_owned()
 
     cdef int wait(self) except -1:
-        """Take the lock from another thread; in slices, as rings are closed by either side."""
+        """Wait for the lock of another thread, in slices: either side may close a cycle."""
         me = <unsigned long> PyThread_get_thread_ident()
-        before = waiting.get(me)  # of the code that this one interrupts
+        before = waiting.get(me)  # the Lock that the interrupted code waits for
         waiting[me] = self
         try:
             while not self.inner.acquire(True, SLICE_S):
@@ -149,7 +151,7 @@ cdef class Lock:
         return 0
 
     cdef int renew(self) except -1:
-        """In a child: nobody holds this but perhaps the only thread."""
+        """Replace the lock in a forked child, unless the child's only thread holds it."""
         if not self.inner._is_owned():
             self.inner = threading.RLock()
             self.holder = 0
@@ -160,7 +162,7 @@ cdef class Lock:
 
 
 cdef int ring_rank(unsigned long thread, unsigned long me) except -2:
-    """The rank of what `thread` waits for in the end, if this thread holds that; else -1."""
+    """Return the rank of the Lock of this thread that `thread` waits for in the end; else -1."""
     cdef Lock lock
     cdef Py_ssize_t left = len(waiting) + 1
     while left:
@@ -175,7 +177,7 @@ cdef int ring_rank(unsigned long thread, unsigned long me) except -2:
 
 
 def waits_for_me(unsigned long thread):
-    """Whether `thread` waits, perhaps by way of others, for a Lock that this thread holds."""
+    """Return whether `thread` waits, directly or indirectly, for a Lock of this thread."""
     return ring_rank(thread, <unsigned long> PyThread_get_thread_ident()) >= 0
 
 
@@ -191,9 +193,10 @@ def existing():
 
 
 def at_fork(int rank, before=None, in_parent=None, in_child=None):
-    """Call something around each fork: `before` in the order of ranks, the others in reverse.
+    """Register functions to call around each fork.
 
-    A bound method as `in_child` does not keep its object alive.
+    `before` is called in ascending order of ranks, the others in descending order. A bound method
+    as `in_child` does not keep its object alive.
     """
     if hasattr(in_child, "__func__"):
         in_child = weakref.WeakMethod(in_child)
@@ -203,7 +206,7 @@ def at_fork(int rank, before=None, in_parent=None, in_child=None):
 
 
 def _forget_hooks_below(int rank):
-    """For tests, whose hooks have ranks below those of the package."""
+    """Remove the hooks of tests, which have ranks below those of the package."""
     hooks[:] = [hook for hook in hooks if hook[0] >= rank]
 
 
@@ -212,9 +215,10 @@ def _constant(function):
 
 
 cdef class Gate:
-    """Lets many threads in at once, and a fork wait until they are out.
+    """Admits many threads at once, and makes a fork wait until they have left.
 
-    For calls of libraries with locks of their own: one that is held at the fork stays held.
+    For calls of libraries with their own locks: such a lock, if held at the fork, stays held in the
+    child.
     """
 
     cdef int inside
@@ -224,7 +228,7 @@ cdef class Gate:
         at_fork(rank, self.close, self.open, self._after_fork)
 
     def run(self, function, *args):
-        """Call `function` inside."""
+        """Call `function` inside the gate."""
         while self.closed:
             with nogil:
                 usleep(200)
@@ -238,14 +242,14 @@ cdef class Gate:
             self.inside -= 1
 
     def close(self):
-        """Wait until no other thread is inside, and let none in."""
+        """Close the gate and wait until no other thread is inside."""
         self.closed += 1
         while self.inside > krt_inside_here and patience.lasts():
             with nogil:
                 usleep(200)
 
     def open(self):
-        """Let threads in again."""
+        """Open the gate again."""
         self.closed -= 1
 
     def _after_fork(self):
@@ -259,14 +263,15 @@ cdef void _add_here(int n) noexcept:
 
 
 cdef class Pause:
-    """While some thread is inside, the collector of cycles does not run.
+    """Disables the cyclic garbage collector while a thread is inside.
 
-    It calls finalizers on any thread, and these may compute. On a thread that another one waits
-    for they would want what that one holds; amid an import they would meet half of a module.
+    The collector calls finalizers on any thread, and finalizers may compute. On a thread that
+    another thread waits for, they would need locks of that thread; during an import, they would see
+    a partially initialized module.
     """
 
     cdef int pauses
-    cdef bint stopped  # by this one, not by the program
+    cdef bint stopped  # whether this object disabled the collector, not the program
 
     def __init__(self, int rank):
         at_fork(rank, None, None, self._after_fork)
@@ -278,8 +283,8 @@ cdef class Pause:
             self.stopped = True
         if krt_pauses_here == 1:
             try:
-                # From Python 3.12 on the collector runs where functions begin. A collection that
-                # is due runs here, before this thread takes anything that a finalizer may want.
+                # From Python 3.12 on the collector runs at function entry. A pending collection
+                # runs here, before this thread takes a lock that a finalizer may need.
                 do_nothing()
             except BaseException:
                 self.__exit__()
@@ -328,14 +333,14 @@ cdef int end(object entry, bint in_child) except -1:
         return 0
     _, _, in_parent, child = entry
     if in_child and child is not None:
-        return 0  # called in any case
+        return 0  # `renew` calls it in any case
     if in_parent is not None:
         in_parent()
     return 0
 
 
 cdef void attempt(int (*function)(object, bint) except -1, object entry, bint in_child) noexcept:
-    """What goes wrong with one entry must not keep the others from being let go of."""
+    """Call `function`; report exceptions, so that the other entries are still released."""
     try:
         function(entry, in_child)
     except BaseException:
@@ -346,10 +351,10 @@ def _before():
     global forks, patience
     cdef int born = generation
     if not Patience().take(serial):
-        return  # the fork of another thread is stuck
+        return  # another thread's fork is stuck
     forks += 1
     if forks > 1:
-        return  # a signal handler forks while this thread prepares to
+        return  # a signal handler forks while this thread prepares a fork
     patience = Patience()
     entries = hooks + existing()
     for entry in sorted(entries, key=_rank_of):
@@ -358,7 +363,7 @@ def _before():
         except BaseException:
             sys.excepthook(*sys.exc_info())
         if generation != born:
-            return _before()  # a signal handler forked, and this is its child
+            return _before()  # a signal handler forked, and this process is the child
 
 
 def _in_parent():
@@ -401,8 +406,8 @@ def _in_child():
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
 
-#: Entered by code whose thread must run no finalizers.
+#: Entered by code during which no finalizers may run.
 uncollected = Pause(LLVM)
-#: Held by code that imports modules when they are first needed. A module that another thread is
-#: importing when the process forks can never be imported in the child.
+#: Held by code that imports modules on first use. If another thread is importing a module when the
+#: process forks, the child can never import it.
 imports = Lock(IMPORTS)

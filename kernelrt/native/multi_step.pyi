@@ -56,8 +56,7 @@ class Course:
     def begin(self, replay: Replay) -> None:
         """Allocate the results of all steps of `replay`, unless they are allocated."""
     def fits(self, replay: Replay) -> bool:
-        """Return whether the results of `replay` have the shapes and dtypes of the allocated
-        ones."""
+        """Return whether the results of `replay` have the allocated shapes and dtypes."""
     def so_far(self, replay: Replay, apart: bool) -> tuple[Any, ...]:
         """Return the results of the steps that have run; with `apart`, in their own memory."""
     def find(

@@ -33,7 +33,7 @@ cdef extern from *:
 
 # Numbers that are shuffled between two checks for signals.
 cdef Py_ssize_t PLACES = 1 << 20
-# So few are shuffled with the GIL: waiting for it again would cost more.
+# Up to so many are shuffled with the GIL: they are not worth waiting for it again.
 cdef Py_ssize_t PLACES_WITH_GIL = 1 << 16
 
 # Maximum steps under one exclusive access.
@@ -151,8 +151,7 @@ cdef class Course:
             self.results = replay.make_results(self.room)
 
     def fits(self, Replay replay not None):
-        """Return whether the results of `replay` have the shapes and dtypes of the allocated
-        ones."""
+        """Return whether the results of `replay` have the allocated shapes and dtypes."""
         cdef Py_ssize_t i
         cdef ArrayHandle handle
         if self.results is None or len(self.results) != replay.n_outputs:
@@ -340,7 +339,7 @@ def hand_out(Replay replay not None, tuple results not None):
 
 
 cdef inline uint64_t mixed(uint64_t x) noexcept nogil:
-    """Return an output of SplitMix64 (Steele, Lea, Flood 2014) for state `x`, a sum of STEPs."""
+    """Return an output of SplitMix64 (Steele, Lea, Flood 2014) for the state `x`."""
     x = (x ^ (x >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * <uint64_t> 0x94D049BB133111EB
     return x ^ (x >> 31)
