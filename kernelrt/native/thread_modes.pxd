@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The modes of a thread as C fields, and the calls of operations."""
+"""The modes of a thread as C variables, and the calls of operations."""
 
 from cpython.object cimport PyObject
 
@@ -13,13 +13,13 @@ cdef enum Field:
     KRT_STEPWISE = 5
 
 
-# The value of a mode of this thread.
+# Return the value of a mode of this thread.
 cdef object get(int field)
 
-# Whether operations of this thread are recorded for gradients.
+# Return whether operations of this thread are recorded for gradients.
 cdef bint records_gradients() noexcept
 
-# Whether this thread traces a function.
+# Return whether this thread traces a function.
 cdef bint tracing() noexcept
 
 # Set once a thread has entered debug_nans or disable_jit. It is cheaper to read than debugs().
@@ -29,15 +29,15 @@ cdef bint debugging
 cdef bint debugs() noexcept
 
 
-# Counts of all threads, but for `writes`: writes to memory, and times that tensors were computed.
+# Numbers of writes to memory and of computations of lazy tensors, at one moment.
 cdef struct Moment:
     unsigned long writes  # of this thread
-    unsigned long all_writes
-    unsigned long values
+    unsigned long all_writes  # of all threads
+    unsigned long values  # computations of all threads
 
 cdef Moment now() noexcept
 
-# Whether memory was written since that lazy tensors were computed for.
+# Return whether, since `begun`, memory was written and lazy tensors were computed.
 cdef bint disturbed(Moment begun) noexcept
 
 
@@ -45,7 +45,7 @@ cdef bint disturbed(Moment begun) noexcept
 cdef bint is_nested() noexcept
 
 
-# An instance of a class, as its __new__ gives it without arguments.
+# Return a new instance of a class from __new__ without arguments, without __init__.
 cdef object new_instance(object kind)
 
 
@@ -58,11 +58,11 @@ cdef class Operation:
     cdef object code  # of the function
     cdef dict aliases
     cdef tuple several
-    # What gives the result for two arguments at once, or None; it is given `rule`, and the code
-    # that origins name.
+    # Fast path for two arguments, which returns the result or None. Its arguments are `rule`, the
+    # code that origins name, and the operands.
     cdef object (*short_road)(object rule, object code, object self, object other)
     cdef object rule
-    cdef dict templates  # by keys; see kernelrt.native.graph_templates
+    cdef dict templates  # key -> template; see kernelrt.native.graph_templates
     cdef int refused  # number of keys without a template since the last one with
     cdef int uses  # uses of templates since they were last cleared
     cdef bint waits  # whether templates are recorded at the second call with a key
@@ -71,10 +71,10 @@ cdef class Operation:
 
 
 cdef class TraceMode:
-    cdef list handlers  # those of signals that are kept out of this trace
-    cdef public object around  # the trace that this one is a part of
-    cdef public object draws  # who looks at generators from outside, None where nobody does
-    cdef public dict _states  # the tensors that were assigned to, with their values, by identity
+    cdef list handlers  # signal handlers that are kept out of this trace
+    cdef public object around  # the enclosing trace, or None
+    cdef public object draws  # detector of random-number use, or None
+    cdef public dict _states  # identity -> (tensor that was assigned to, value)
     cdef int keep_out(self) except -1
     cdef int leave(self) except -1
 
@@ -86,8 +86,8 @@ cdef class Recording:
 
 ctypedef object (*look_up_t)(Operation, PyObject **, size_t, PyObject *)
 
-# Set the function that calls ask first: it returns a result, a Recording, or None.
+# Set the function that each call asks first. It returns a result, a Recording, or None.
 cdef void use_templates(look_up_t look_up) noexcept
 
-# How often this thread has read values of tensors.
+# Return the number of reads of tensor values by this thread.
 cdef unsigned long reads() noexcept

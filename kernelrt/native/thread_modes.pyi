@@ -1,3 +1,5 @@
+"""Types of the modes of a thread, and of the calls of operations."""
+
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
@@ -17,7 +19,7 @@ NONFINITE: Final[int]
 STEPWISE: Final[int]
 
 class Local:
-    """The modes of the current thread."""
+    """The modes of the current thread. Each thread sees its own."""
 
     @property
     def grad(self) -> bool:
@@ -25,10 +27,10 @@ class Local:
     trace: Trace | None
     """The active trace, or None."""
     scope: object
-    """The innermost module that is being called; its str() is its path."""
+    """The innermost module that is being called, or None; `str` of it is its path."""
     @property
     def observed(self) -> Any:
-        """The record of attributes that are read, or None."""
+        """The dict that records attributes that are read, or None."""
     @property
     def debugs(self) -> bool:
         """Whether this thread is in debug_nans or disable_jit."""
@@ -40,7 +42,7 @@ class Local:
         """Whether this thread is in disable_jit."""
     @property
     def writes(self) -> int:
-        """Number of times this thread began to change memory that lazy tensors may read."""
+        """The number of writes of this thread to memory that lazy tensors may read."""
 
 local: Final[Local]
 
@@ -48,10 +50,10 @@ def begin_stepwise(value: bool, /) -> None:
     """Set whether threads run jitted functions step by step by default."""
 
 def began_write() -> None:
-    """Count that a thread begins to change memory that lazy tensors may read."""
+    """Count a write to memory that lazy tensors may read. Call this when the write begins."""
 
 def computed() -> None:
-    """Count that lazy tensors get values."""
+    """Count a computation of lazy tensors."""
 
 def _name_lock(lock: Lock) -> None: ...
 
@@ -59,27 +61,28 @@ def count_read() -> None:
     """Count a read of tensor values on this thread."""
 
 def aliases_of(function: object) -> dict[str, str] | None:
-    """Return a dict from NumPy's names of parameters to the own names; None if there are none."""
+    """Return aliases of a function's parameters -> their own names; None without aliases."""
 
 def several_of(function: object) -> tuple[str, ...] | None:
-    """Return the keyword names that a starred parameter also accepts; None if there are none."""
+    """Return keyword names that take the values of a starred parameter; None without one."""
 
 def placed(
     name: str, several: tuple[str, ...], before: int, given: tuple[Any, ...],
     options: dict[str, Any],
 ) -> tuple[Any, ...]:
-    """Return positional arguments, with the argument named in `several` moved from `options`.
+    """Return the positional arguments, with the keyword `several`, taken from `options`, appended.
 
-    At most `before` arguments may come before it. Raise DTypeError if it is given twice.
+    At most `before` positional arguments may come with the keyword. Otherwise the values are given
+    twice, which raises DTypeError.
     """
 
 class Operation(Generic[_P, _R]):
-    """A function or method of tensors that is atomic with regard to handlers and finalizers.
+    """A function or method of tensors that is atomic with respect to interrupting code.
 
-    It reads the nodes of its operands and builds a new node. If lazy tensors were computed and
-    memory was written meanwhile, by interrupting code or because an operand had to be committed, it
-    is repeated with the current nodes of the operands; so it must not have side effects. Raise
-    PlanBusyError if it is repeated too often.
+    The function reads the nodes of its operands and creates a node from them. If, meanwhile, lazy
+    tensors were computed and memory was written, by interrupting code or because an operand had to
+    be committed, the function is called again with the new nodes of the operands. So it must have
+    no other effects. If it is interrupted every time, PlanBusyError is raised.
     """
 
     def __init__(self, function: Callable[_P, _R]) -> None: ...
@@ -88,18 +91,21 @@ class Operation(Generic[_P, _R]):
 def undisturbed(
     function: Callable[[], _R], named: Callable[..., object], any_write: bool = True
 ) -> _R:
-    """Return the result of `function`; repeat the call if this thread wrote memory meanwhile.
+    """Call `function` until this thread writes no memory during the call; return the result.
 
-    Without `any_write`, repeat only if lazy tensors were also computed because of the write.
+    Without `any_write`, a write counts only if lazy tensors were computed, too.
 
-    Raise PlanBusyError, with the name of `named`, if the call is repeated too often.
+    Raises
+    ------
+    PlanBusyError
+        Every call was interrupted. The message contains the name of `named`.
     """
 
 class Mode(Generic[_T]):
     """Sets `field` to `value` within a ``with`` block, or while a decorated function runs.
 
     The ``with`` statement binds `value`. Entering and leaving are one C call each, so an interrupt
-    comes before or after, where the statement handles it.
+    comes before or after the change, and the ``with`` statement handles both cases.
     """
 
     def __init__(self, field: int, value: _T) -> None: ...
@@ -114,13 +120,13 @@ class Mode(Generic[_T]):
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
 
 class Setting(Mode[_T]):
-    """A Mode that begins on creation, and stays unless it is left or decorates a function."""
+    """A Mode that begins at its creation, and ends when it is exited or decorates a function."""
 
 class Closing(Setting[_T]):
-    """A Setting that calls a function at the end of its ``with`` block, still in the mode.
+    """A Setting that calls `end` at the end of its ``with`` block, while the mode is still set.
 
-    `begin` is called when the mode begins, and its result is passed to `end`. After an error in the
-    block, or if `value` is false, `end` is not called.
+    `begin` is called when the mode begins, and `end` receives its result. If the block raises, or
+    `value` is false, `end` is not called.
     """
 
     def __init__(
@@ -128,9 +134,9 @@ class Closing(Setting[_T]):
     ) -> None: ...
 
 class Limit:
-    """Limits a number to `most` within a ``with`` block; C functions read and set it.
+    """Limits a number to `most` within a ``with`` block. The C functions `read`, `write` access it.
 
-    As with a Mode, entering and leaving are not interrupted.
+    Like those of a Mode, entering and leaving are not interrupted.
     """
 
     def __init__(
@@ -146,18 +152,18 @@ class Limit:
     ) -> None: ...
 
 class TraceMode:
-    """Base class of traces: a ``with`` block makes one the active trace of this thread.
+    """The active trace of this thread within a ``with`` block.
 
-    Signal handlers run as if there were no trace, so their computations are not part of it. The
-    cyclic garbage collector is off meanwhile, so that finalizers do not run within it.
+    Signal handlers run as if no trace were active, so their computations are not traced. The cyclic
+    garbage collector is disabled meanwhile, so that finalizers do not run during the trace.
 
     Attributes
     ----------
     around : TraceMode or None
-        Enclosing trace, which is active before and after.
+        The enclosing trace, which is active before and after this one.
     draws : object or None
-        Observer of random generators while a function is traced. Draws of signal handlers are
-        excluded with its ``idle`` and ``leave_out``.
+        Detector of random-number use while a function is traced. Its ``idle`` and ``leave_out``
+        exclude draws of signal handlers.
 
     Raises
     ------
@@ -169,7 +175,7 @@ class TraceMode:
     draws: object
     _states: dict[int, tuple[TensorBase, UOp]]
     def _begin(self) -> None:
-        """Prepare the trace before it is active."""
+        """Prepare the trace, which is not active yet."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -180,11 +186,11 @@ class TraceMode:
     ) -> None: ...
 
 MISSING: Final[object]
-"""Value of an attribute that is missing from the ``__dict__`` of an object."""
+"""Stands for the value of an attribute that the ``__dict__`` of an object does not have."""
 
 class Observed:
-    """Base class of Module that records attribute reads while this thread observes them.
+    """Base class of Module that records attribute reads while this thread observes.
 
-    The first read of each attribute records (owner, name, value in its ``__dict__``), keyed by the
-    id of the owner and the name.
+    The first read of each attribute records (owner, name, value in its ``__dict__``) under the key
+    (identity of the owner, name).
     """

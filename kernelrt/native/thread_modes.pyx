@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The modes of a thread. They change within one C call, so no interrupt leaves one changed."""
+"""The modes of a thread. Each change is one C call, so no interrupt can leave a mode changed."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -20,14 +20,13 @@ STEPWISE = <int> KRT_STEPWISE
 
 cdef extern from *:
     """
-    static _Thread_local PyObject *krt_modes[6]; /* NULL: as a thread begins */
+    static _Thread_local PyObject *krt_modes[6]; /* NULL: the default */
     static _Thread_local unsigned long krt_writes, krt_reads;
     static unsigned long krt_all_writes, krt_all_computed; /* of all threads */
-    static _Thread_local long krt_nested; /* operations that are running */
+    static _Thread_local long krt_nested; /* depth of nested operations */
 
-    /* Calls go to `call`, which stands at `place` in instances; methods are called unbound. */
-    static void krt_let_call(PyObject *type, size_t place)
-    {
+    /* Let calls use the vectorcall function at offset `place` of instances; call methods unbound.
+    */ static void krt_let_call(PyObject *type, size_t place) {
         PyTypeObject *kind = (PyTypeObject *)type;
         kind->tp_vectorcall_offset = (Py_ssize_t)place;
         kind->tp_call = PyVectorcall_Call;
@@ -52,7 +51,7 @@ cdef extern from *:
     object PyObject_GenericGetAttr(object owner, object name)
 
 
-# Whether threads run jitted functions step by step until they say otherwise.
+# Whether threads run jitted functions step by step by default.
 cdef bint stepwise_at_first = False
 
 
@@ -101,8 +100,9 @@ cdef Moment now() noexcept:
     return found
 
 
-# A write alone matters only if lazy tensors were computed for it: what reads the memory is computed
-# before, and where nothing was, an operation has taken no more than the memory itself.
+# A write matters only if lazy tensors were computed for it: before a write, the tensors that read
+# the memory are computed. If none was, an operation has taken no node that depends on the old
+# contents.
 cdef bint disturbed(Moment begun) noexcept:
     return krt_all_writes != begun.all_writes and krt_all_computed != begun.values
 
@@ -179,18 +179,18 @@ cdef unsigned long reads() noexcept:
     return krt_reads
 
 
-# How often an operation is begun again. The first times do not take the lock; the later ones do,
-# so that other threads wait, and no handler or finalizer comes as often as that.
+# Maximum number of attempts of an operation. The first do not take the lock. The later ones do, so
+# that other threads wait; signal handlers and finalizers do not come that often.
 cdef enum:
     MOST_TIMES = 100
     TIMES_WITHOUT_LOCK = 4
 
 
-# What NumPy calls parameters, and PyTorch's names for them, the first of which there is.
+# NumPy's parameter names -> PyTorch's names; the first that the function has is used.
 ALIASES = {"axis": ("dim", "dims"), "keepdims": ("keepdim",)}
 
 
-# Names that PyTorch has for parameters of single functions, and those they have as methods.
+# PyTorch's parameter names of single functions -> their names as methods.
 OF_ONE = {
     "mm": {"mat2": "other"}, "bmm": {"mat2": "other"}, "outer": {"vec2": "other"},
     "ger": {"vec2": "other"}, "dot": {"tensor": "other"}, "vdot": {"tensor": "other"},
@@ -201,7 +201,7 @@ OF_ONE = {
 
 
 cpdef dict aliases_of(object function):
-    """Other names for parameters of a function -> the names they have; None where there are none."""
+    """Return aliases of a function's parameters -> their own names; None without aliases."""
     cdef object code = getattr(function, "__code__", None)
     if code is None:
         return None
@@ -217,13 +217,13 @@ cpdef dict aliases_of(object function):
     return found or None
 
 
-# Other names of what is given one behind the other, as sizes and axes are.
+# Aliases of starred parameters, such as sizes and axes.
 SEVERAL = {"shape": ("size",), "dims": ("axis",)}
-HAS_SEVERAL = 4  # of co_flags: there is a parameter with a star
+HAS_SEVERAL = 4  # CO_VARARGS of co_flags: the function has a starred parameter
 
 
 cpdef tuple several_of(object function):
-    """The names by which what a starred parameter takes may be given as one; None without one."""
+    """Return keyword names that take the values of a starred parameter; None without one."""
     cdef object code = getattr(function, "__code__", None)
     if code is None or not code.co_flags & HAS_SEVERAL:
         return None
@@ -232,7 +232,7 @@ cpdef tuple several_of(object function):
 
 
 def placed(str name, tuple several, int before, tuple given, dict options):
-    """The arguments by their places, with those of the names `several` taken from `options`."""
+    """Return the positional arguments, with the keyword `several`, from `options`, appended."""
     cdef tuple named = tuple([options.pop(other) for other in several if other in options])
     if len(given) + len(named) > before + 1:
         raise errors.DTypeError(f"{name}: {several[0]} is given twice; pass it once")
@@ -242,7 +242,7 @@ def placed(str name, tuple several, int before, tuple given, dict options):
 cdef PyObject *with_several(
     Operation operation, PyObject **args, size_t n, tuple names
 ) except NULL:
-    """What `operation` gives where what comes one behind the other was given by name."""
+    """Call `operation` with the values of its starred parameter given by keyword."""
     cdef tuple given = tuple([<object> args[i] for i in range(n)])
     cdef dict options = {name: <object> args[n + i] for i, name in enumerate(names)}
     given = placed(operation.__name__, operation.several, 1, given, options)
@@ -252,7 +252,7 @@ cdef PyObject *with_several(
 
 
 cdef tuple by_own_names(Operation operation, tuple names):
-    """`names` of arguments, with NumPy's names in the place of which the function has others."""
+    """Return `names` of arguments with aliases replaced by the function's own names."""
     cdef object name, own
     for name in names:
         if name in operation.aliases:
@@ -288,7 +288,7 @@ cdef class Operation:
         return self if owner is None else PyMethod_New(self, owner)
 
     def __call__(self, *args, **kwargs):
-        return self(*args, **kwargs)  # as the type does, which does not come here any more
+        return self(*args, **kwargs)  # calls tp_call, which `krt_let_call` has replaced
 
     def __reduce__(self):
         return self.__qualname__
@@ -300,7 +300,7 @@ cdef class Operation:
 cdef PyObject *done_whole(
     PyObject *operation, PyObject **args, size_t nargsf, PyObject *names
 ) except NULL:
-    # What stands before the arguments must not change between two calls.
+    # The memory in front of the arguments must not change between two calls.
     global krt_nested
     cdef size_t n = nargsf & ~(<size_t> 1 << (8 * sizeof(size_t) - 1))
     cdef tuple own
@@ -359,14 +359,14 @@ cdef class Recording:
 
 
 cdef int offer_numbers(PyObject **args, size_t n, PyObject *names) except -1:
-    """Let the trace take floats among the arguments of what has failed as parts of the program."""
+    """Tell the trace to treat float arguments of a failed operation as constants of the program."""
     cdef size_t count = n + (0 if names == NULL else len(<tuple> names))
     get(KRT_TRACE).take_by_value([<object> args[i] for i in range(count)])
     return 0
 
 
 cdef object called_by_value(object function, PyObject **args, size_t n, PyObject *names):
-    """What `function` gives for the numbers of float arguments; None where there are none."""
+    """Call `function` with float arguments as Python numbers; return None if there are none."""
     cdef size_t i, count = n + (0 if names == NULL else len(<tuple> names))
     cdef list given = [<object> args[i] for i in range(count)]
     from kernelrt.tensor.nodes.arguments import python_number
@@ -385,7 +385,7 @@ cdef object lock = None
 
 
 def _name_lock(now_lock):
-    """Set the lock that is held while tensors are given data."""
+    """Set the lock that is held while tensors get data."""
     global lock
     lock = now_lock
 
@@ -393,9 +393,9 @@ def _name_lock(now_lock):
 cdef PyObject *repeated(
     object function, PyObject **args, size_t n, PyObject *names, bint any_write, object named
 ) except NULL:
-    """What `function` gives when no write came in between that matters.
+    """Call `function` until no relevant write happens during the call; return the result.
 
-    With `any_write` each write by code that interrupts this thread matters.
+    With `any_write`, each write by code that interrupts this thread is relevant.
     """
     cdef bint calm = False
     cdef object found
@@ -420,7 +420,7 @@ cdef PyObject *repeated(
 cdef object once(
     object function, PyObject **args, size_t n, PyObject *names, bint any_write, bint *calm
 ):
-    """What `function` gives; sets `calm` to whether no write that matters came in between."""
+    """Call `function`; set `calm` to whether no relevant write happened during the call."""
     global krt_nested
     cdef Moment begun = now()
     cdef object found
@@ -477,7 +477,7 @@ cdef class Mode:
     def __enter__(self):
         self.before.append(get(self.field))
         if self.field == KRT_GRAD and self.value and get(KRT_TRACE) is not None:
-            get(KRT_TRACE).asked = True  # what the caller's mode is matters from here on
+            get(KRT_TRACE).asked = True  # the trace depends on the caller's mode from here on
         put(self.field, self.value)
         return self.value
 
@@ -498,7 +498,7 @@ cdef class Setting(Mode):
     def __enter__(self):
         if self.field == KRT_GRAD and self.value and get(KRT_TRACE) is not None:
             get(KRT_TRACE).asked = True
-        if not self.before:  # it was left, and is entered again
+        if not self.before:  # it is entered again after an exit
             self.before.append(get(self.field))
             put(self.field, self.value)
         return self.value
@@ -533,7 +533,7 @@ cdef class Closing(Setting):
             put(self.field, self.before.pop())
 
 
-# How the modes are called that decorate functions.
+# Names of the modes that can decorate functions.
 cdef dict NAMES = {
     <int> KRT_GRAD: "no_grad", <int> KRT_NONFINITE: "debug_nans", <int> KRT_STEPWISE: "disable_jit",
 }
@@ -587,7 +587,7 @@ cdef class TraceMode:
         self._states = {}
 
     def _begin(self):
-        """Make ready; the trace is not active yet."""
+        """Prepare the trace, which is not active yet."""
 
     def __enter__(self):
         if get(KRT_TRACE) is not self.around:
@@ -612,14 +612,15 @@ cdef class TraceMode:
         self.leave()
 
     cdef int keep_out(self) except -1:
-        """Let handlers of signals run as if there were no trace; those of Python run in one thread.
+        """Wrap signal handlers so that they run as if there were no trace.
 
-        Known are those that are there; what a handler installs is known when it has run.
+        Python runs handlers on the main thread only. This wraps the handlers that are installed
+        now. Those that a handler installs are wrapped after that handler has run.
         """
         if threading.get_ident() != threading.main_thread().ident:
             return 0
         for number in SIGNALS:
-            handler = _signal.getsignal(number)  # signal's own makes an enum of each number
+            handler = _signal.getsignal(number)  # signal.getsignal creates an enum in each call
             # default_int_handler only raises.
             if callable(handler) and handler is not signal.default_int_handler \
                     and not isinstance(handler, Apart):
@@ -629,9 +630,9 @@ cdef class TraceMode:
         return 0
 
     cdef int leave(self) except -1:
-        """Give signals their handlers back, whatever handlers that run meanwhile raise."""
+        """Restore the signal handlers, even if handlers that run meanwhile raise."""
         cdef object raised = None
-        if self.around is not None:  # which they are kept out of, too
+        if self.around is not None:  # keep the handlers out of the enclosing trace, too
             (<TraceMode> self.around).handlers += self.handlers
             self.handlers = []
         while self.handlers:
@@ -641,7 +642,7 @@ cdef class TraceMode:
             except BaseException as error:
                 if signal.getsignal((<Apart> apart).number) is apart:
                     raised = raised or error
-                    continue  # the handler that raised it has had its turn
+                    continue  # try again: the handler that raised has run
                 raised = raised or error
             self.handlers.pop()
         locks.uncollected.__exit__()
@@ -654,7 +655,7 @@ SIGNALS = tuple(sorted(map(int, signal.valid_signals())))
 
 
 cdef int exchange_handler(int number, object before, object after) except -1:
-    """Let `after` handle the signal where `before` does, and nothing else change."""
+    """Replace the handler `before` of a signal by `after`, and change nothing else."""
     cdef sigaction_t action
     if signal.getsignal(number) is not before:
         return 0
@@ -669,9 +670,9 @@ cdef int exchange_handler(int number, object before, object after) except -1:
 
 
 cdef class Apart:
-    """A handler of a signal while a function is traced: it runs as if that were not so.
+    """A signal handler that runs as if no trace were active while a function is traced.
 
-    Modes that hold for all that runs within a block, such as no_grad, hold for it too.
+    Modes that apply to all code within a block, such as no_grad, apply to the handler, too.
     """
 
     cdef int number
@@ -700,7 +701,7 @@ cdef class Apart:
                 draws.leave_out(idle)
 
 
-# What an attribute is that an object has none of.
+# Stands for the value of an attribute that an object does not have.
 MISSING = object()
 
 

@@ -1,4 +1,4 @@
-"""Types of the tile cost evaluator, which estimates the cycles of loop nests."""
+"""Types of the cycle estimator of loop nests."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,15 +6,15 @@ from kernelrt.ir.uop import UOp
 from kernelrt.loops.tiles import Tile
 
 class MachineModel:
-    """The parameters of a CPU core's cost model, passed by name."""
+    """Resources of a processor core and costs of its work, as named numbers."""
 
     def __init__(self, **numbers: float) -> None: ...
 
 def vectors_of(count: int, lanes: int) -> int:
-    """Return the number of vectors for `count` elements: full ones, then powers of two."""
+    """Return the number of vectors for `count` elements, the rest in power-of-two vectors."""
 
 class Tiles:
-    """The loops of a kernel, by number, and their tiles during an estimate."""
+    """The loops of a kernel, by number, and their current tiles."""
 
     def __init__(
         self, places: dict[UOp, int], extents: Iterable[int], fixed: Iterable[bool]
@@ -23,9 +23,9 @@ class Tiles:
 class Load:
     """A LOAD of a nest: its loops, innermost first, and the strides along them.
 
-    `closed` tells which loops belong to this nest only; `around` has the loops with which the array
-    that it reads varies. A `plain` load has no predicate. `streamed` is the number of cycles per
-    byte that comes from far memory.
+    `closed` tells which of the loops belong to the nest itself. `around` holds the loops that the
+    array it reads varies with. A `plain` LOAD has no predicate. `streamed` is the number of cycles
+    per byte that comes from beyond the first-level cache.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Load:
     ) -> None: ...
 
 class Read:
-    """The memory that a LOAD reads: bytes between elements, the smallest stride first.
+    """The memory that a LOAD traverses: bytes between elements, the smallest stride first.
 
-    For each loop also in how many places of a way its elements end, and how many these are; 0 where
-    they are those of a tile.
+    For each loop also the number of cache sets that its elements map to (`spread`) and the number
+    of elements (`closed`; 0: those of a tile).
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Read:
     ) -> None: ...
 
 class Tally:
-    """A loop nest: the enclosing loops and its own, outermost first, its loads and its work."""
+    """A nest: its enclosing and own loops, outermost first, its loads and its work."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Tally:
     ) -> None: ...
 
 def cycles(tallies: list[Tally], given: Mapping[UOp, Tile]) -> float:
-    """Return the estimated cycles of nests for the tiles `given`."""
+    """Return the estimated cycles of nests under the tiles `given`."""
 
 def charge(tally: Tally, given: Mapping[UOp, Tile]) -> float:
-    """Return the factor on a nest's cycles for the copies (unrolling) of its body."""
+    """Return the factor on a nest's cycles for the code size of the copies of its body."""

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False
-"""Cycles of loop nests under tiles. A search counts hundreds of tilings for each kernel.
+"""Estimate the cycles of loop nests under tiles. A search tries hundreds of tilings per kernel.
 
-Counts are doubles: whole numbers below 2**53 are exact, and none that is larger overflows.
+Counts are doubles: integers below 2**53 are exact, and larger ones do not overflow.
 """
 
 from cpython cimport array
@@ -12,7 +12,7 @@ import array
 
 ctypedef long long Whole
 
-#: What stands for a stride that is not constant.
+#: Stands for a stride that is not constant.
 cdef Whole OPEN = -(<Whole> 1 << 62)
 
 
@@ -36,7 +36,7 @@ cdef class MachineModel:
 
 
 cpdef Whole vectors_of(Whole count, Whole lanes):
-    """Whole vectors, and narrow ones, of powers of two, for what fills none."""
+    """Return the number of vectors for `count` elements, the rest in power-of-two vectors."""
     cdef Whole vectors = count // lanes, narrow = count % lanes
     while narrow:
         vectors += narrow & 1
@@ -74,13 +74,13 @@ cdef class Tiles:
         return <double> self.lanes.data.as_longlongs[at]
 
     cdef double at_once(self, int at) noexcept:
-        """Places along the tile."""
+        """Return the number of vectors along the tile."""
         cdef Whole factor = self.factors.data.as_longlongs[at]
         cdef Whole lanes = self.lanes.data.as_longlongs[at]
         return <double> ((factor + lanes - 1) // lanes)
 
     cdef double turns(self, int at) noexcept:
-        """Iterations, the last as a part of one where it covers fewer elements."""
+        """Return the number of iterations, a partial last one as a fraction."""
         cdef Whole factor = self.factors.data.as_longlongs[at]
         cdef Whole extent = self.extents.data.as_longlongs[at]
         cdef double whole = <double> (extent // factor)
@@ -90,11 +90,11 @@ cdef class Tiles:
             return whole
         if lanes == 1:
             return whole + min(1.0, <double> (rest + 1) / <double> factor)
-        # The rest is some more than its part: sums of fewer vectors wait for each other.
+        # The rest costs more than its share: sums of fewer vectors wait for each other.
         return whole + min(1.0, (<double> vectors_of(rest, lanes) + 0.25) * lanes / factor)
 
     cdef double registers(self, array.array loops, int along, signed char *left_out) noexcept:
-        """Registers that one value over `loops` takes, but for those that are left out."""
+        """Return the registers of one value over `loops`, without those in `left_out`."""
         cdef double total = 1.0
         cdef int i, at
         for i in range(Py_SIZE(loops)):
@@ -104,11 +104,11 @@ cdef class Tiles:
         return total
 
     cdef double apart(self, int at, int along) noexcept:
-        """Values along the tile of a loop: lanes are some of their own where vectors go `along`."""
+        """Return the values along a loop's tile: elements if another loop is vectorized."""
         return self.factor(at) if along >= 0 and at != along else self.at_once(at)
 
     cdef int vector(self, array.array loops) noexcept:
-        """The first of `loops` that carries vectors; -1 where none does."""
+        """Return the first of `loops` that is vectorized; -1 if none is."""
         cdef int i
         for i in range(Py_SIZE(loops)):
             if self.lanes.data.as_longlongs[loops.data.as_ints[i]] > 1:
@@ -143,7 +143,7 @@ cdef class Load:
         return False
 
     cdef bint is_apart(self, int vector, Tiles tiles) noexcept:
-        """Whether it reads an array whose elements are vectors along another loop."""
+        """Return whether the array that it reads is vectorized along another loop."""
         cdef int i, at
         for i in range(Py_SIZE(self.around)):
             at = self.around.data.as_ints[i]
@@ -161,9 +161,9 @@ cdef class Load:
     cdef void count_shared(
         self, Tiles tiles, int along, double *loads, double *shared
     ) noexcept:
-        """Scalars that are read, and those of them that a later term of the tile is made of.
+        """Count scalar loads, and those whose values later terms of the tile reuse.
 
-        Where a window slides, the element that one tap reads now is the next tap's later.
+        In a sliding window, the element that one tap reads now is read by the next tap later.
         """
         cdef double count = 1.0, stays = 0.0, others = 1.0, places, turns, slid
         cdef Whole step, of_turn
@@ -181,7 +181,7 @@ cdef class Load:
                 if not self.closed.data.as_schars[j] or turns == 1.0 or of_turn == OPEN:
                     continue
                 if of_turn % step == 0 and 0 < of_turn // step < places:
-                    # Of its places a turn moves on by so many; the others stay.
+                    # An iteration advances by this many positions; the other values are reused.
                     slid = places - <double> (of_turn // step)
                     count *= (places + (turns - 1.0) * (places - slid)) / (places * turns)
                     break
@@ -193,7 +193,7 @@ cdef class Load:
         shared[0] += stays * others
 
     cdef bint is_block(self, int across, Whole step, Tiles tiles) noexcept:
-        """Whether a strided load can be had by transposing a block along `across`."""
+        """Return whether transposing a block along `across` can replace a strided load."""
         cdef Whole factor = tiles.factors.data.as_longlongs[across]
         return (
             self.plain and factor >= 4 and factor & (factor - 1) == 0
@@ -215,7 +215,7 @@ cdef class Read:
     cdef void lines(
         self, Tiles tiles, MachineModel model, double *count, double *places, double *streams
     ) noexcept:
-        """Lines that a tile reads, their places in a way, and the runs of them side by side."""
+        """Count cache lines that a tile reads, their cache sets, and the separate streams."""
         cdef double runs = 1.0, spread = 1.0, side = 1.0, run = self.itemsize
         cdef double nbytes, size, of_run
         cdef int i
@@ -257,7 +257,7 @@ cdef class Tally:
         self.is_interleaved = numbers["is_interleaved"]
 
     cdef double cycles(self) except? -1.0:
-        """Estimated cycles of all iterations under the tiles at hand."""
+        """Return the estimated cycles of all iterations under the current tiles."""
         cdef Tiles tiles = self.tiles
         cdef MachineModel model = self.model
         cdef int i, along = tiles.vector(self.closed)
@@ -278,7 +278,7 @@ cdef class Tally:
         chains = 1.0 if self.sequential else min(depth, floor(model.chains / max(1.0, accumulators)))
         latency = model.latency * depth / max(1.0, chains) if self.sums else 0.0
         loads /= model.ports
-        # The units work side by side; what is not the bottleneck still costs slots.
+        # The units work in parallel; the work of other units still costs issue slots.
         step = model.beside * (arithmetic + loads + stores + shuffles + latency + streamed)
         step = max(arithmetic, loads, stores, shuffles, latency, streamed) + step + 1.0
         if not self.is_row:
@@ -296,20 +296,20 @@ cdef class Tally:
             packed = 1.0
             for i in range(Py_SIZE(self.around)):
                 packed = max(packed, tiles.wide(self.around.data.as_ints[i]))
-            # Folding pairs costs three instructions a result; a lone vector, two a round.
+            # Reducing pairs costs three instructions per result; a lone vector, two per round.
             cost += self.singles * (3.0 if packed > 1 else 2.0 * max(1, self.rounds()) + 3.0)
-        if self.is_interleaved:
-            # Rows side by side wait together.
+        if self.is_abreast:
+            # Interleaved rows wait together.
             cost += self.tiled() * model.round * self.rounds()
-        # One accumulator each has to be had, come what may.
-        # Where scalars stay in registers, these are those that come and go.
+        # One accumulator per sum is needed in any case.
+        # Scalars that stay in registers also serve as the reserved temporaries.
         held += max(shared, <double> model.reserved)
         if accumulators > self.sums and accumulators + held >= model.registers:
             cost += model.spill
         return cost
 
     cdef int rounds(self) noexcept:
-        """Rounds in which the lanes of a vector are folded."""
+        """Return the number of rounds in which the lanes of a vector are reduced."""
         cdef int rounds = 0, lanes = self.model.lanes
         while lanes > 1:
             rounds += 1
@@ -329,9 +329,10 @@ cdef class Tally:
     cdef void count_load(
         self, Load x, int along, double *loads, double *shuffles, double *held, double *shared
     ) noexcept:
-        """What one LOAD adds to the loads and shuffles of an iteration, and what stays live.
+        """Add one LOAD to the loads and shuffles of an iteration, and to the live registers.
 
-        What is shared among results is live beside what is held for all of them.
+        Values that results share (`shared`) and values held for all results (`held`) are live at
+        the same time.
         """
         cdef Tiles tiles = self.tiles
         cdef double count = tiles.registers(x.loops, along, NULL)
@@ -355,8 +356,8 @@ cdef class Tally:
             depth = tiles.factor(across)
             loads[0] += count * lanes / depth
             shuffles[0] += count * log2(depth)
-            # Rows of four floats are gathered straight into the lanes of a full register;
-            # longer ones are all live at once.
+            # Rows of four floats are gathered directly into the lanes of a full register;
+            # longer rows are all live at once.
             held[0] = max(held[0], count + (lanes if depth > 4 else 0))
         elif x.plain and step != OPEN and step != 0 and abs(step) <= self.model.widest:
             loads[0] += count * abs(step)
@@ -366,7 +367,7 @@ cdef class Tally:
             shuffles[0] += 2 * count * lanes
 
     cdef int block(self, Load x, Whole stride) noexcept:
-        """The loop along whose tile a strided load is had by transposing; -1 where none is."""
+        """Return the loop along which a strided load can be transposed; -1 if there is none."""
         cdef int i, at, first = Py_SIZE(self.closed) - 1 if self.sums else 0
         for i in range(first, Py_SIZE(self.closed)):
             at = self.closed.data.as_ints[i]
@@ -375,7 +376,7 @@ cdef class Tally:
         return -1
 
     cdef double count_streamed(self, Load x, int along) noexcept:
-        """Cycles of one iteration for what comes from beyond the first cache."""
+        """Return the cycles of an iteration for data from beyond the first-level cache."""
         cdef double nbytes
         if x.streamed == 0:
             return 0.0
@@ -383,10 +384,11 @@ cdef class Tally:
         return nbytes * x.streamed
 
     cdef double waits(self) noexcept:
-        """Cycles in which one tile of results waits for lines.
+        """Return the cycles for which one tile of results waits for cache lines.
 
-        So it is where they lie apart in more places than a processor follows, and are driven out of
-        the first cache before the tile beside reads them again.
+        It waits if the lines are evicted from the first-level cache before the adjacent tile reads
+        them again. Each such line costs a full wait if there are more streams than the prefetcher
+        tracks, else a part of it (`late`).
         """
         cdef MachineModel model = self.model
         cdef double count, places, streams, all = 0.0, waited = 0.0
@@ -402,7 +404,7 @@ cdef class Tally:
         return waited * model.waited
 
     cdef double charge(self) noexcept:
-        """What all that is counted is multiplied by, for copies of the body."""
+        """Return the factor on the cycles for the code size of copies of the body."""
         cdef double charge = 1.0, written
         cdef int i
         for i in range(Py_SIZE(self.around)):
@@ -422,7 +424,7 @@ cdef class Tally:
         )
 
     cdef double remainder(self, int at) noexcept:
-        """Each remainder is another copy of the body to compile and to keep in the cache."""
+        """Return the factor for a remainder: another copy of the body to compile and to cache."""
         cdef Whole extent = self.tiles.extents.data.as_longlongs[at]
         cdef Whole factor = self.tiles.factors.data.as_longlongs[at]
         cdef bint is_copied = self.tiles.fixed.data.as_schars[at] and extent % factor
