@@ -115,7 +115,7 @@ class PlanCore(Table):
             by body, the tuples of the ops of bodies, each body followed by those of its own
             regions: `start_ns` of the first iteration, the time and number of all iterations.
         """
-    def _turn_name(self, op: int, turn: int) -> str | None:
+    def _iteration_name(self, op: int, iteration: int) -> str | None:
         """Return the text by which errors name an iteration of region `op`; None for a choice."""
     def _op_name(self, op: int) -> str:
         """Return the text by which errors name an op. Subclasses may return more than its index."""

@@ -152,7 +152,7 @@ cdef class PlanCore(Table):
         self.leave()
         return raise_stopped(status, op, cause, core, at, word, path)
 
-    def _turn_name(self, op, turn):
+    def _iteration_name(self, op, turn):
         return f"iteration {turn} of {self._op_name(op)}"
 
     def _op_name(self, op):

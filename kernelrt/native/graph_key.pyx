@@ -43,7 +43,7 @@ def _name_ops(buffer, number, detach, int64, tuple floats, sized, shrink, pad, w
 
     The args of the ops in `sized` are shapes.
     """
-    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED, SHRINK, PAD, WINDOW, UNWINDOW
+    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED, SHRINK, PAD, IM2COL, COL2IM
     BUFFER, NUMBER, DETACH, INT64, FLOATS = buffer, number, detach, int64, floats
     SIZED, SHRINK, PAD, IM2COL, COL2IM = sized, shrink, pad, window, unwindow
 

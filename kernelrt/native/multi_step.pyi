@@ -8,7 +8,7 @@ import numpy as np
 from kernelrt.native.array_handle import ArrayHandle
 from kernelrt.native.replay import Replay
 
-class Course:
+class MultiStepRun:
     """A multi-step run: the sources of its rows, the memory of its results, and its progress.
 
     Parameters

@@ -51,7 +51,7 @@ cdef int64_t now_ns() noexcept nogil:
 
 
 @cython.final
-cdef class Course:
+cdef class MultiStepRun:
     """A multi-step run: the sources of its rows, the memory of its results, and its progress."""
 
     cdef Feed feed

@@ -298,7 +298,7 @@ cdef class Tally:
                 packed = max(packed, tiles.wide(self.around.data.as_ints[i]))
             # Reducing pairs costs three instructions per result; a lone vector, two per round.
             cost += self.singles * (3.0 if packed > 1 else 2.0 * max(1, self.rounds()) + 3.0)
-        if self.is_abreast:
+        if self.is_interleaved:
             # Interleaved rows wait together.
             cost += self.tiled() * model.round * self.rounds()
         # One accumulator per sum is needed in any case.
