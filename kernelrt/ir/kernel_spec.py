@@ -167,7 +167,7 @@ def _sink(u: UOp) -> str | None:
 
 def _call(u: UOp) -> str | None:
     if not isinstance(u.arg, Routine | FfiFunction):
-        return f"its arg {u.arg!r} must be a Routine or a FfiFunction"
+        return f"its arg {u.arg!r} must be a Routine or an FfiFunction"
     if any(s.op is not Op.PARAM for s in u.src):
         return "takes only PARAMs as operands"
     slots = [*u.arg.slots]

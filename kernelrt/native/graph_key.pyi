@@ -44,7 +44,7 @@ def survey_open(
 
     The parts are the BUFFER nodes, the CONST nodes of other types than int64, the sizes, and the
     nodes that have sizes. Sizes are: the elements of a BUFFER, an int64 CONST, the arg of a
-    RESHAPE, EXPAND, SHRINK or PAD, the shape and kernels of an COL2IM, the kernels of a IM2COL,
+    RESHAPE, EXPAND, SHRINK or PAD, the shape and kernels of a COL2IM, the kernels of an IM2COL,
     the rows and numbers of a routine, and the iterations of a loop. Each list is in the order of
     the key.
     """
