@@ -25,8 +25,9 @@ cdef extern from *:
     static unsigned long krt_all_writes, krt_all_computed; /* of all threads */
     static _Thread_local long krt_nested; /* depth of nested operations */
 
-    /* Let calls use the vectorcall function at offset `place` of instances; call methods unbound.
-    */ static void krt_let_call(PyObject *type, size_t place) {
+    /* Use the vectorcall function at offset `place` of instances; call methods unbound. */
+    static void krt_let_call(PyObject *type, size_t place)
+    {
         PyTypeObject *kind = (PyTypeObject *)type;
         kind->tp_vectorcall_offset = (Py_ssize_t)place;
         kind->tp_call = PyVectorcall_Call;
