@@ -8,7 +8,7 @@ ARRAY: Final = 0
 sites[, lineage])``. The data are copied to `address`. If `sites` is not empty and the layout allows
 it, they are bound instead: each site ``(op, slot, offset)`` is set to the data's address + offset
 for the call. `lineage` is the maximum lineage of a handle that matches. NO_LINEAGE: no gradient
-flows into the handle; SEVERED: none may flow beyond it; WHOLE: any handle matches."""
+may flow into the handle; SEVERED: none may flow beyond it; WHOLE: any handle matches."""
 FLOAT: Final = 1
 """A Python float as an input: ``(FLOAT, dtype_code, address)``, float32 or float64."""
 STATIC: Final = 2
