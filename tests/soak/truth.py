@@ -146,6 +146,8 @@ _INDEXED = {
     "scatter", "scatter_add", "scatter_reduce", "take", "take_along_dim",
 }
 _MARGINS = {"multi_margin_loss", "multilabel_margin_loss"}
+#: Losses that torch broadcasts; kernelrt refuses a target of another shape.
+_EQUAL_SHAPES = {"kl_div", "soft_margin_loss"}
 
 
 def _tensors(args: Any) -> list[Any]:
@@ -198,7 +200,7 @@ def strict() -> Iterator[None]:
             pool = re.fullmatch(r"adaptive_avg_pool(\d)d", func.__name__)
             if pool and 0 in args[0].shape[-int(pool[1]) :]:
                 raise Invalid(f"{func.__name__} of no elements")
-            if func.__name__ == "soft_margin_loss" and args[0].shape != args[1].shape:
+            if func.__name__ in _EQUAL_SHAPES and args[0].shape != args[1].shape:
                 raise Invalid(f"{func.__name__} of {args[0].shape} and {args[1].shape}")
             if func.__name__ in ("median", "nanmedian") and 0 in args[0].stride():
                 raise Invalid(f"{func.__name__} of an expanded tensor")
