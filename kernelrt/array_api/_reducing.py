@@ -105,7 +105,9 @@ def cumulative_sum(
 
 def _with_first(x: Tensor, axis: int, number: int) -> Tensor:
     if x.ndim == 0:
-        raise ShapeError("include_initial: expected at least 1 axis, not a scalar")
+        raise ShapeError(
+            "x: include_initial=True expected at least 1 axis, not a scalar; reshape x to (1,)"
+        )
     shape = tuple(1 if a == axis else d for a, d in enumerate(x.shape))
     return krt.cat([krt.full(shape, number, x.dtype), x], axis)
 

@@ -162,7 +162,7 @@ def _variant_in(text: str, header: dict[str, Any]) -> str:
     """Return the variant in a file's text; raise ValueError if its header differs from `header`."""
     content: Any = json.loads(text)
     if any(content[field] != value for field, value in header.items()):
-        raise ValueError("written for another kernel, device, number of threads or version")
+        raise ValueError("the file is for another kernel, device, number of threads or version")
     variant = content["variant"]
     if type(variant) is not str:
         raise ValueError("expected a string as variant")

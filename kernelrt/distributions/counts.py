@@ -223,7 +223,10 @@ class Binomial(Chances):
         counts = self.total_count.detach()
         most = int(counts.max().item())
         if most != int(counts.min().item()):
-            raise ShapeError("total_count: elements differ, so there is no common support")
+            raise ShapeError(
+                "total_count: expected equal elements, as all share one support; use a Binomial "
+                "for each count"
+            )
         rank = len(self.batch_shape)
         line = arange(most + 1, dtype=self.probs.dtype).reshape(-1, *([1] * rank))
         return line.expand((most + 1, *self.batch_shape)) if expand else line

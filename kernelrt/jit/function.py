@@ -314,9 +314,9 @@ class JitFunction(Epochs[R]):
         is_result = isinstance(leaf._lineage, Severed)
         what = "is the result of a jitted function" if is_result else "requires a gradient"
         raise JitError(
-            f"{name}: the argument {what}, and the gradient that {self._name} computes flows into "
-            "it, but cannot flow on to the tensors that the argument depends on; access these "
-            f"through the closure or an attribute of {self._name}, or pass {name}.detach()"
+            f"{name}: the argument {what}, but gradients that {self._name} computes end at its "
+            f"arguments; access {name}, or the tensors it was computed from, through the closure "
+            f"or an attribute of {self._name}, or pass {name}.detach()"
         )
 
     def _known(

@@ -155,8 +155,8 @@ class MultiheadAttention(Module):
         self._check(query, key, value)
         if is_causal and attn_mask is None:
             raise ShapeError(
-                "attn_mask: expected a mask with is_causal=True; see "
-                "Transformer.generate_square_subsequent_mask"
+                "attn_mask: is_causal=True needs a causal mask, but attn_mask is None; pass "
+                "Transformer.generate_square_subsequent_mask(size)"
             )
         if single:
             q, k, v = (x.unsqueeze(0) for x in (query, key, value))

@@ -46,8 +46,8 @@ def _limit(weight: Tensor, index: Tensor, max_norm: float | None, norm_type: flo
         return
     if weight.requires_grad and not is_parameter(weight):
         raise GradientError(
-            "max_norm: expected a parameter as weight, which max_norm changes in place, not the "
-            "result of operations; pass weight.renorm(norm_type, 0, max_norm) without max_norm"
+            "weight: expected a parameter, not the result of operations, because max_norm changes "
+            "weight in place; pass weight.renorm(norm_type, 0, max_norm) and leave out max_norm"
         )
     with no_grad():
         places = index.reshape(-1)

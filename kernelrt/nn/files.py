@@ -97,7 +97,10 @@ def save(
         (_write_safetensors if safe else _write_archive)(_held(state, safe=safe), path)
         return
     if format is not None:
-        raise StateError("format: expected None, as the suffix of the file name decides")
+        raise StateError(
+            f"format: expected None with a file name, not {format!r}; the suffix of the name, .npz "
+            "or .safetensors, selects the format"
+        )
     target = _named(path)
     if not target.name:
         raise StateError(f"path: expected the name of a file, not {str(target)!r}")

@@ -232,8 +232,8 @@ def stack_modules(
         made = [_begun(modules()) for _ in range(n)]
     elif isinstance(modules, Module) or not isinstance(modules, Iterable):
         raise DTypeError(
-            "modules: expected several modules, or a function that makes one and count=, not "
-            f"{kind_name(modules)}"
+            "modules: expected a list of modules, or a function that returns one module, not "
+            f"{kind_name(modules)}; with a function, pass the number of modules as count="
         )
     elif count is not None:
         raise DTypeError("count: expected None, as `modules` is not a function to call repeatedly")

@@ -79,8 +79,8 @@ def _check_body(op: PreparedRegion, number: int, body: ExecutionPlan) -> None:
     for binding in bound:
         if binding.buffer not in ports:
             raise PlanBuildError(
-                f"{who}: bindings: buffer {binding.buffer} is not a port or is bound twice; the "
-                f"ports are {sorted(body.ports)}"
+                f"{who}: bindings: buffer {binding.buffer} is not a port, or is bound twice; "
+                f"bind each of the ports {sorted(body.ports)} once"
             )
         ports.remove(binding.buffer)
     if ports:

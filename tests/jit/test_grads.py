@@ -222,7 +222,7 @@ def test_gradients_do_not_miss_an_argument() -> None:
         (w * x).sum().backward()
 
     plain = krt.tensor([3.0])
-    text = r"^x: the argument requires a gradient, and the gradient that gradients computes.*detach"
+    text = r"^x: the argument requires a gradient, but gradients that gradients computes.*detach"
     for x in (leaf(3), leaf(3) * 1, (leaf(3) * 1).realize()):
         for _ in range(2):
             with pytest.raises(krt.JitError, match=text):

@@ -148,8 +148,8 @@ def test_frozen_parameters_stay_frozen():
     ("make", "error", "text"),
     [
         (lambda: nn.stack_modules([]), krt.ShapeError, "at least one"),
-        (lambda: nn.stack_modules(mlp()), krt.DTypeError, "several modules"),
-        (lambda: nn.stack_modules(3), krt.DTypeError, "several modules"),
+        (lambda: nn.stack_modules(mlp()), krt.DTypeError, "list of modules"),
+        (lambda: nn.stack_modules(3), krt.DTypeError, "list of modules"),
         (lambda: nn.stack_modules([mlp(), 3]), krt.DTypeError, r"modules\[1\]"),
         (lambda: nn.stack_modules([mlp()], 3), krt.DTypeError, "count"),
         (lambda: nn.stack_modules(mlp), krt.DTypeError, "count"),

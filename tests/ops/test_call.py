@@ -408,7 +408,7 @@ def test_a_call_that_fails_leaves_state_and_can_be_made_again():
         (lambda: krt.call(sum, out=((), "f4"), pure=1), DTypeError, "pure: expected a bool"),
         (lambda: krt.call(sum, out=((), "f4"), vectorized=0), DTypeError, "vectorized"),
         (lambda: krt.call(sum, out=((), "f4"), name=3), DTypeError, "name: expected a str"),
-        (lambda: krt.call(sum, out=((), "f4"), fails=True), DTypeError, "fails: for C functions"),
+        (lambda: krt.call(sum, out=((), "f4"), fails=True), DTypeError, "fails: expected False"),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):

@@ -35,7 +35,7 @@ def refused(match: str, bindings=None, *, body=None, outputs=(0,), **options):
     ("match", "bindings", "options"),
     [
         ("port 1 has no binding", [(0, 0, 0)], {}),
-        ("buffer 0 is not a port or is bound twice", [(0, 0, 0), (0, 0, 1)], {}),
+        ("buffer 0 is not a port, or is bound twice", [(0, 0, 0), (0, 0, 1)], {}),
         ("buffer 7 is not a port", [(0, 7, 0)], {}),
         ("bindings: 5 is neither", [(0, 0, 5), (0, 1, 1)], {}),
         ("exceeds the 64 bytes of slot 0", [(0, 0, 0, 32), (0, 1, 1)], {"count": 3}),

@@ -357,8 +357,8 @@ class MovementMethods(_Below):
         spare = build.difference(size, end)
         if min(dim_span(d)[0] for d in (start, length, spare)) < 0:
             raise ShapeError(
-                f"start, length: {format_shape((start, length))} exceeds axis {axis} of "
-                f"{format_shape(self.dims)}; the slice has to lie inside of the axis"
+                f"start, length: the slice {format_shape((start, length))} does not lie inside of "
+                f"axis {axis} of {format_shape(self.dims)}"
             )
         return self._between(axis, start, end)
 

@@ -271,8 +271,8 @@ class ReductionMethods(_Below):
     def _check_one(self, name: str, dim: object) -> None:
         if whole(dim) is None:
             raise DTypeError(
-                f"{name}: expected an int, one axis, not {type(dim).__name__}; use a{name[-3:]} "
-                f"for several axes, or {name[-3:]}imum for two tensors"
+                f"{name}: dim: expected one axis, an int, not {type(dim).__name__}; use "
+                f"a{name[-3:]} for several axes, or {name[-3:]}imum for two tensors"
             )
 
     def _check_filled(self, name: str, dim: Dims) -> None:

@@ -419,7 +419,7 @@ class ScatteringMethods(_Below):
         value = self._lift(src, "src")
         if not build.same_shape(value.dims, shape):
             raise ShapeError(
-                f"src: expected the shape {format_shape(shape)} of the part, not "
+                f"src: expected the shape {format_shape(shape)} of the part it replaces, not "
                 f"{format_shape(value.dims)}"
             )
         return value.cast(self.dtype)

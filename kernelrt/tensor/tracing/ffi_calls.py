@@ -146,7 +146,9 @@ def call(
     made = _CheckedCall(fn, nest, results or (_DUMMY,), vjp, name)
     made.vectorized, made.fails = flag(vectorized, "vectorized"), flag(fails, "fails")
     if made.fails and not made.address:
-        raise DTypeError("fails: for C functions only; raise an exception in a Python function")
+        raise DTypeError(
+            "fails: expected False, as fn is a Python function; let fn raise an exception"
+        )
 
     kind = next((type(t) for t in tensors if isinstance(t, TensorBase)), tensor_module.Tensor)
     given = [
