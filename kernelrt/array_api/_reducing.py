@@ -106,7 +106,7 @@ def cumulative_sum(
 def _with_first(x: Tensor, axis: int, number: int) -> Tensor:
     if x.ndim == 0:
         raise ShapeError(
-            "x: include_initial=True expected at least 1 axis, not a scalar; reshape x to (1,)"
+            "x: include_initial=True expects at least 1 axis, not a scalar; reshape x to (1,)"
         )
     shape = tuple(1 if a == axis else d for a, d in enumerate(x.shape))
     return krt.cat([krt.full(shape, number, x.dtype), x], axis)

@@ -1,4 +1,4 @@
-"""Packed dot products: sums of products of narrow numbers, several in a 32-bit word.
+"""Packed dot products: sums of products of 8- or 16-bit numbers, several in a 32-bit word.
 
 Dot-product instructions multiply the bytes or 16-bit halves of 32-bit words and add the products of
 each word. With operands read as words of elements adjacent along the depth, a sum of products

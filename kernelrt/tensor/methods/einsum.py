@@ -383,8 +383,8 @@ class EinsumMethods(_Below):
         axis = threes[0] if dim is None else axis_of(dim, a.ndim)
         if not same(self.dims[axis], 3) or not same(right.dims[axis], 3):
             raise ShapeError(
-                f"cross: axis {axis} of {format_shape(self.dims)} and "
-                f"{format_shape(right.dims)} must have size 3"
+                f"cross: expected size 3 along axis {axis}, not shapes {format_shape(self.dims)} "
+                f"and {format_shape(right.dims)}"
             )
         x, y = (a.roll(-1, axis), b.roll(-2, axis)), (a.roll(-2, axis), b.roll(-1, axis))
         return x[0] * x[1] - y[0] * y[1]
