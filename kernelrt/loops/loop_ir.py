@@ -1,8 +1,8 @@
 """The loop IR: the loop nest of a kernel as plain data.
 
 :func:`build` makes a nest from a kernel AST and a tiling. The nest holds every decision about
-loops; the emitter (emitter.py) only translates it. `verify_loops.py` checks a nest, and
-`print_loops.py` prints one.
+loops; the emitter (backend/llvm/emitter.py) only translates it. `verify_loops.py` checks a nest,
+and `print_loops.py` prints one.
 """
 
 from __future__ import annotations

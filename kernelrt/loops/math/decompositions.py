@@ -3,7 +3,7 @@
 LLVM has no vector math library here: an intrinsic such as llvm.exp would become one libm call for
 each lane. :data:`MATH` replaces these nodes by plain arithmetic before code generation. Branches
 are only around cold paths. The table lists the greatest errors found, in units in the last place.
-The numbers of instructions are in device/costs.py.
+The numbers of instructions are in ir/ops.py.
 
 ========  ==============  =======
 function  float32         float64

@@ -3,6 +3,9 @@
 ``RULES[op](node, g, i)`` returns the gradient of operand `i` of `node`, given the gradient `g` of
 the node's value; None if there is none. Where possible, rules read the node's value instead of its
 operands, because it is stored already.
+
+Functions of several ops, such as softmax, have no op and so no rule here. A rule of their own is in
+their tag (``tags.custom``), beside the function in tensor/nodes/ or tensor/methods/.
 """
 
 from __future__ import annotations
