@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kernelrt.ir.uop import Dim
 
 __all__ = [
-    "SAME_VALUES", "full", "is_minus_zero", "is_plus_zero", "is_zeros", "short_power", "uniform",
+    "SAME_VALUES", "full", "is_plus_zero", "is_zeros", "short_power", "uniform",
 ]  # fmt: skip
 
 #: Ops whose result contains only values of their operand.
@@ -51,11 +51,6 @@ def full(value: UOp, shape: tuple[Dim, ...]) -> UOp:
 def is_plus_zero(value: UOp) -> bool:
     """Return whether `value` is the CONST 0, False or 0.0 (not -0.0)."""
     return value.op is Op.CONST and not value.arg and math.copysign(1.0, value.arg) > 0
-
-
-def is_minus_zero(value: UOp) -> bool:
-    """Return whether `value` is the CONST -0.0."""
-    return value.op is Op.CONST and not value.arg and math.copysign(1.0, value.arg) < 0
 
 
 def is_zeros(node: UOp) -> bool:
