@@ -363,9 +363,9 @@ class IndexingMethods(_Below):
             end = first_lack(others, (*places.dims[:axis], *places.dims[axis + 1 :]))
         if end is not None:
             raise ShapeError(
-                f"index: {name} expects {self.ndim} axes, none but axis {axis} longer than in the "
-                f"tensor's shape {format_shape(self.dims)}, not shape {format_shape(places.dims)}"
-                f"{end}"
+                f"index: {name} expects {self.ndim} axes, of which only axis {axis} may be longer "
+                f"than in the tensor's shape {format_shape(self.dims)}, not shape "
+                f"{format_shape(places.dims)}{end}"
             )
         node = checked(places.uop, self.dims[axis] if self.dims else 1, from_end=from_end)
         if not self.dims:
