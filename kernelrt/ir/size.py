@@ -191,7 +191,7 @@ class _Expression:
         return Real(a.alu(op, b))
 
     def _refuse(self, other: object, sign: str, *, turned: bool = False) -> Any:
-        """Raise VariableError for a quotient or remainder by a number that is not an integer."""
+        """Raise VariableError for ``//`` or ``%`` with an operand that is not an integer."""
         if isinstance(other, bool) or not isinstance(other, numbers.Real | _Expression):
             return NotImplemented
         names = [render(self.uop), repr(other)]

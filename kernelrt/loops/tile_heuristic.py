@@ -3,8 +3,9 @@
 Candidates are compared by estimated cycles (cost_model.py) and bytes of IR text (code_size.py). All
 reductions over the same RANGEs form one nest, and each RANGE of a nest has one tile. The cost of a
 candidate is the cycles of all nests that share RANGEs with it. The cheapest candidate whose IR text
-is short enough wins; one that does not fit the register file costs more than any other. Kernels
-without reductions are vectorized along the RANGE that their stores are contiguous along.
+is short enough wins; one that does not fit the register file costs more than any other. Values
+outside of nests are vectorized along the RANGE that the stores are contiguous along, or along
+another RANGE that costs less (store_tiles.py).
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def choose(
 
 
 def _sizes(most: int, size: int) -> list[int]:
-    """Return tile sizes to try for a RANGE of `size`: 2, 4 and 8, or 3 if `size` is 3."""
+    """Return tile sizes up to `most` to try for a RANGE: 2, 4, 8, and 3 if `size` is 3."""
     return [n for n in (2, 3, 4, 8) if n <= most and (n != 3 or n == size)]
 
 

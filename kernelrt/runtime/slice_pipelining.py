@@ -1,11 +1,11 @@
 """Slice pipelining: runs producer and consumer kernels slice by slice.
 
 A layer over a large batch, or over many members of a population, writes more than a cache holds
-before the next layer starts. Consecutive kernels form a chain if chunk `c` of each kernel reads
-only bytes that chunk `c` of the kernels before it wrote, and overwrites only bytes that chunk `c`
-of those has read. The chain runs one slice (some chunks) of all its kernels, then the next slice,
-so that each kernel finds its inputs in the cache. The kernels do not change, and results are
-bitwise equal.
+before the next layer starts. Consecutive kernels form a chain under two conditions. Of the bytes
+that earlier kernels of the chain write, chunk `c` of a kernel reads only those that their chunks
+`c` wrote. Of the bytes that earlier kernels read, it overwrites only those that their chunks `c`
+have read. The chain runs one slice (some chunks) of all its kernels, then the next slice, so that
+each kernel finds its inputs in the cache. The kernels do not change, and results are bitwise equal.
 """
 
 from __future__ import annotations

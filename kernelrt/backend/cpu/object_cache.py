@@ -40,7 +40,7 @@ MOST_FILES = 32_768
 _BYTES_A_FILE = DEFAULT_LIMIT // MOST_FILES
 # Eviction continues below the limits, so that it is not needed again at once.
 _EVICT_TO = 0.75
-# Number of files that one eviction removes; the next one removes more.
+# Maximum number of files that one eviction removes; the next one removes further files.
 _EVICT_AT_ONCE = 2_048
 # The folder is listed about once for this fraction of a limit that is written to it.
 _LOOK_AFTER = 1 / 64

@@ -1,8 +1,8 @@
 """Dot-product instructions over the parts of 32-bit words.
 
 A DOT of 2 multiplies the signed 16-bit halves of two words. A DOT of 4 multiplies the unsigned
-bytes of one word by the signed bytes of another. The products are added, all modulo 2**32. A DOT of
-floats multiplies bfloat16 halves.
+bytes of the first word by the signed bytes of the second. The products are added, all modulo 2**32.
+A DOT of floats multiplies bfloat16 halves.
 """
 
 from __future__ import annotations

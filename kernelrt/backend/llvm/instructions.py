@@ -252,7 +252,10 @@ def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool
 
 
 def _shift(left: bool) -> _Rule:
-    """Return a rule for shifts; by the width or more gives 0, or the sign if signed and right."""
+    """Return a rule for shifts.
+
+    A shift by the width or more gives 0, or the sign for a right shift of a signed integer.
+    """
 
     def rule(b: Text, dtype: DType, v: list[Value]) -> str:
         x, y = v

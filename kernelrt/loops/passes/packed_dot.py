@@ -230,8 +230,8 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
     # With one RANGE of depth, a last word of the remainder is added outside the sum. With several,
     # each row is padded to whole words.
     count = extent(along) // parts if len(found.depth) == 1 else -(-extent(along) // parts)
-    # Padding predicates the operands only: LOADs and checks in their indices must not go past the
-    # end.
+    # Padding puts predicates on the operands only: LOADs and checks in their indices must not go
+    # past the end.
     if count * parts > extent(along) and any(_reads_along(info, x, along) for x in (load, other)):
         return None
     step = new_range(count, free_number(info.sink))

@@ -334,7 +334,7 @@ def _cast(u: UOp) -> UOp | None:
     if source is u.dtype:
         # An unstored narrow float has extra digits, which the inner and outer cast round off.
         return x.src[0] if source.accumulator is source else None
-        # A cast from float to int saturates; a cast from int to int wraps.
+    # A cast from float to int saturates; a cast from int to int wraps.
     if x.dtype.is_float and u.dtype.is_int and not dt.contains(u.dtype, source):
         return None if not source.is_float else UOp(Op.CAST, u.dtype, x.src)
     if u.dtype.is_narrow and source.is_int and not dt.contains(u.dtype.accumulator, source):
