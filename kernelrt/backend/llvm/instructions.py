@@ -236,7 +236,7 @@ def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool
     one = b.constant(1.0, dtype, x.lanes).text
     lowered = b.emit(f"fsub {ty} {quotient}, {one}")
     q = _select(b, adjust, Value(lowered, x.lanes, dtype), Value(quotient, x.lanes, dtype))
-        # The quotient is whole up to rounding: as NumPy, round up from a fraction above 1/2.
+    # The quotient is whole up to rounding: as NumPy, round up from a fraction above 1/2.
     whole = b.call(f"llvm.floor.{size}", ty, (ty, q))
     fraction = b.emit(f"fsub {ty} {q}, {whole}")
     above = b.emit(f"fcmp ogt {ty} {fraction}, {b.constant(0.5, dtype, x.lanes).text}")

@@ -464,7 +464,7 @@ class Group:
                 return None
         if len({index[a] for a in real}) < len(real):
             return None
-            # A scalar is stored in a kernel without loops.
+        # A scalar is stored in a kernel without loops.
         if not real and self.loops:
             return None
         nested = sorted(real, key=lambda a: int(index[a].arg))

@@ -81,7 +81,7 @@ def runs_along(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order
     axis = innermost(node, order)
     if axis is None or not group.loops:
         return True
-        # An axis that other nodes split in two, as gradients of pools do, leaves lanes empty.
+    # An axis that other nodes split in two, as gradients of pools do, leaves lanes empty.
     if dim_max(group.loops[-1].src[0]) < min(_LANES, dim_max(node.shape[axis])):
         return False
     if order is None and group.order == tuple(range(len(group.shape))):
