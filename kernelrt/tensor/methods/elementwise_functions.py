@@ -312,7 +312,8 @@ class ElementwiseMethods(_Below):
         """Return the logarithm of the multivariate gamma function of dimension `p`, at least 1.
 
         The sum of ``lgamma(self - j / 2)`` for j from 0 to p - 1, and p (p - 1) / 4 log(pi)
-        (DLMF 35.3.4). NaN where one of the arguments is a pole that :meth:`lgamma` has none of.
+        (DLMF 35.3.4). It is infinite where one of these arguments is a pole of :meth:`lgamma`: 0 or
+        a negative integer.
         """
         count = integer(p, "p", least=1)
 

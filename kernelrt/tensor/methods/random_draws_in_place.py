@@ -113,8 +113,8 @@ class DrawingMethods(_Below):
         Raises
         ------
         ShapeError
-            This tensor is neither a vector nor a matrix, or without replacement has fewer than
-            `num_samples` positions.
+            This tensor is neither a vector nor a matrix, or has no positions, or without
+            replacement fewer than `num_samples`.
         DomainError
             At run time, if a row has a number that is negative, NaN or infinite, or only zeros, or
             too few positive numbers to draw from without replacement.

@@ -365,7 +365,7 @@ class ResamplingMethods(_Below):
         self, sizes: Sequence[tuple[Dim | None, float | None]], mode: str, align_corners: bool,
         smooth: bool,
     ) -> Self:  # fmt: skip
-        """Resample the axes after the first two to sizes or by factors, which take precedence."""
+        """Resample the axes after the first two to sizes, or by factors, which give coordinates."""
         if mode not in ("nearest", "nearest-exact"):
             out = self._of(self._wide("interpolate"))
         else:

@@ -291,7 +291,7 @@ class PartMethods(_Below):
         return self._of(build.reshape(rule, self.dims))
 
     def _write_part(self, assign: Callable[[Self, Self], None], new: Self) -> None:
-        """Write a value to the storage if it, or the tensor's other elements, have a history.
+        """Write to the storage a value with a history, or one beside elements with a history.
 
         The history is that of the same assignment to a tensor without storage whose elements are
         never read: the derivative depends only on the positions.
