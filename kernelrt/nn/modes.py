@@ -96,8 +96,9 @@ def note(owner: object, attribute: str, value: object, default: object = MISSING
 def note_write(owner: object, attribute: str, value: object, default: object = MISSING) -> None:
     """Record that an attribute with the current value `value` is about to be set.
 
-    Code that sets a noted attribute has to call this: a later read then returns a value that the
-    traced function itself set, so it is no dependency of the trace.
+    Code that sets an attribute that traces may depend on has to call this: later reads see what the
+    function itself set, and :func:`noted` needs the value before. It has no effect once the
+    attribute was read.
     """
     observed = local.observed
     if observed is not None and (id(owner), attribute) not in observed:

@@ -311,7 +311,7 @@ class LocalResponseNorm(Module):
     Parameters
     ----------
     size : int
-        Number of neighbouring channels to sum over.
+        Number of neighbouring channels to average over, the channel itself included.
     alpha, beta, k : float
         Factor, exponent, and additive constant.
     """

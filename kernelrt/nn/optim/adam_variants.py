@@ -59,7 +59,8 @@ class Adamax(_Moments):
     lr : float or Tensor
         Learning rate.
     betas : (float, float)
-        Decay rates of the running mean of the gradient and of its running maximum norm.
+        Decay rates of the running mean of the gradient and of the running maximum of its absolute
+        value.
     eps : float
         Added to the absolute value of each gradient.
     weight_decay : float

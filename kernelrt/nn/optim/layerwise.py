@@ -119,8 +119,9 @@ class Adafactor(Optimizer):
     beta2_decay : float
         Exponent of the decay rate of mean squares: ``1 - t ** beta2_decay`` in step t.
     eps : (float or None, float)
-        Lower bound of the denominator, by default the machine epsilon of the dtype, and lower bound
-        of a parameter's root mean square in the step size.
+        Lower bound of the root of the mean squares that gradients are divided by, by default the
+        machine epsilon of the dtype; and lower bound of a parameter's root mean square, which the
+        step size is relative to.
     d : float
         Clipping threshold: an update with a larger root mean square is scaled down to it.
     weight_decay : float
