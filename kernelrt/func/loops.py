@@ -183,7 +183,8 @@ def _unrolled(
 ) -> tuple[Any, Any]:
     """Run a scan as a Python loop.
 
-    Used without jit, for single iterations, and if a shape is known only at run time.
+    Used in ``krt.disable_jit()``, for a single iteration (outside a trace only if no gradients are
+    recorded), and if a shape is known only at run time.
     """
     if not isinstance(trip_count, int):
         raise VariableError(
