@@ -1,7 +1,7 @@
 """Measures the costs of a processor with kernelrt's own kernels.
 
 The cost of an op is the time difference between a long and a short chain, or sum, of it, divided by
-the difference in length. The values lie in the L1 cache, and loads, stores and loops cancel out. The
+the difference in length. The values lie in the L1 cache; loads, stores and loops cancel out. The
 clock rate comes from a chain of dependent shifts and exclusive ors, each of which takes one cycle.
 """
 

@@ -238,7 +238,7 @@ class _Kind(Used):
     Attributes
     ----------
     seen : dict
-        The sizes of all axes of calls without a dynamic plan, oldest first.
+        The sizes of all axes in the newest calls that found no plan, oldest first.
     forms : list of (Form, int)
         How sizes depend on each other in calls that share a plan, and the limits of the bounds.
     limits : int

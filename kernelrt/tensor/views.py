@@ -737,8 +737,8 @@ def copied_into(
     tensor : Tensor
         Tensor or view to write to.
     value : Tensor or number
-        Value that broadcasts to the elements to write. A number must be representable in the
-        dtype of the tensor.
+        Value that broadcasts to the elements to write. A number must be in the range of the
+        tensor's dtype; a float is rounded to it.
     places : tuple
         Two NumPy indices that are applied one after the other to select the elements; the first
         one makes a view. Omit both to write all elements.

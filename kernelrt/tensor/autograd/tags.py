@@ -301,7 +301,7 @@ def strip(roots: Iterable[UOp]) -> list[UOp]:
 
 
 def _stripped(roots: tuple[UOp, ...], known: dict[tuple[UOp, ...], list[UOp]]) -> list[UOp]:
-    """Strip like :func:`strip`, with a cache: all results of a loop share one program."""
+    """Strip like :func:`strip`; `known` caches bodies, which all results of a loop share."""
     if roots in known:
         return known[roots]
     done: dict[UOp, UOp] = {}
