@@ -222,7 +222,7 @@ class ElementwiseMethods(_Below):
         a, b = self._lift(tensor1, "tensor1"), self._lift(tensor2, "tensor2")
         if not a.dtype.is_float and not b.dtype.is_float:
             raise DTypeError(
-                "addcdiv: tensor1 and tensor2 are both integers; cast one to floats, or use div "
+                "addcdiv: neither tensor1 nor tensor2 holds floats; cast one to floats, or use div "
                 "with a rounding_mode"
             )
         total, first, second, factor = self._unify(
