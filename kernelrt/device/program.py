@@ -137,7 +137,10 @@ class ProgramSpec:
         return self
 
     def set_var_names(self, names: Iterable[str]) -> Self:
-        """Set the order of values in ``vals``, and return the spec. ``core_id`` must be last."""
+        """Set the order of values in ``vals``, and return the spec.
+
+        ``core_id``, if it is among them, must be last.
+        """
         names = list(names)
         _check_var_names(names)
         self.var_names = names

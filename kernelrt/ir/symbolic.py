@@ -64,8 +64,8 @@ _SETTLED = _Settled()
 def upper(u: UOp) -> UOp:
     """Return an upper bound of `u` as an expression without RANGEs.
 
-    The bound is tight for sums whose terms are RANGEs or products of a RANGE and RANGE-free
-    factors. For other expressions it is the constant bound.
+    It is tighter than the constant bound only for sums in which RANGEs stand alone or times
+    RANGE-free factors. Constant bounds replace the RANGEs of other terms, or all of `u`.
     """
     if not u.exact:
         return const(u.vmax, dt.int64)

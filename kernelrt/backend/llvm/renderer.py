@@ -104,7 +104,7 @@ class LLVMRenderer:
         return program
 
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
-        """Yield tilings of `ast` that are worth timing; see ``candidates.candidates``.
+        """Yield tilings of `ast` that are worth timing; see ``search_space.candidates``.
 
         Parameters
         ----------
