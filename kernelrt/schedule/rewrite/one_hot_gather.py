@@ -47,7 +47,10 @@ def looked_up(node: UOp) -> UOp:
 
 
 def _place(node: UOp) -> UOp | None:
-    """Return the index of the selected element, which is within bounds, or None."""
+    """Return the index of the selected element, or None.
+
+    The index is within bounds. It has size 1 along the one axis of the sum.
+    """
     (x,), (reducer, axes) = node.src, node.arg
     if reducer is not Op.ADD or len(axes) != 1 or x.op is not Op.WHERE or not is_zeros(x.src[2]):
         return None
