@@ -76,7 +76,11 @@ def _fills(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -
 
 
 def runs_along(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -> bool:
-    """Return whether vectors in the stores of `group` run along a contraction's inner axis."""
+    """Return whether vectors in the stores of `group` run along a contraction's inner axis.
+
+    Neighboring stores must be neighbors along that axis of the results, and there must be enough of
+    them for a vector.
+    """
     order = orders.get(node)
     axis = innermost(node, order)
     if axis is None or not group.loops:
@@ -119,8 +123,9 @@ def made_of(node: UOp) -> list[UOp]:
 def turned(contraction: UOp, orders: Mapping[UOp, Order]) -> int:
     """Return the bytes of a contraction's operands that are not contiguous along its results.
 
-    In its own kernel, the contraction packs them into panels. If it fills rows of an array, it
-    packs nothing and reads a copy.
+    Operands that do not vary along the contiguous axis of the results do not count. In its own
+    kernel, the contraction packs the others into panels. If it fills rows of an array, it packs
+    nothing and reads a copy.
     """
     nbytes = 0
     along = innermost(contraction, orders.get(contraction))

@@ -100,7 +100,7 @@ def plan_arena(
         _claim(idle, start, stop)
         total = max(total, stop)
         if deps is None:
-            known = bisect_right(firsts, users[holder][-1])  # their lifetimes overlap `holder`'s
+            known = bisect_right(firsts, users[holder][-1])  # these begin before it is free
             after = ((1 << len(ordered)) - 1) >> known << known
         else:
             after = functools.reduce(operator.and_, (followers[n] for n in users[holder]))

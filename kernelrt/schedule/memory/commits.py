@@ -167,7 +167,7 @@ class _Settling:
         if any(self._graph.drafts[n] is None for n in writers):
             return  # another commit of the same value has redirected the kernels
         if len(writers) > 1 and self._writes_cat(writers[0]):
-            return  # the kernel of one CAT operand may read elements that another one writes
+            return  # the kernel of one part of a CAT may read elements that another one writes
         writer = writers[-1]
         base = writers[0] if len(writers) > 1 else None
         if not self._reads_only_where_it_writes(writer, base, commit):

@@ -75,7 +75,6 @@ def verify_schedule(
     ------
     SpecError
         A rule is broken. The message names the item, the memory and the rule.
-        Naming the item, the memory and the rule that is broken.
     """
     _Verifier(made, targets, Extents() if where is None else where).run()
 
@@ -290,7 +289,7 @@ class _Verifier:
     def _region(self, k: int, item: RegionItem) -> None:
         """Check a region: it reads its inputs and writes its outputs as far as its ports reach."""
         if item.may_fail != any(map(fails, item.bodies)):
-            self._fault(k, f"may_fail is {item.may_fail}, but the items of its bodies differ")
+            self._fault(k, f"may_fail is {item.may_fail}, but its bodies imply the opposite")
         trip_count = item.trip_count
         for use in item.ports:
             if use.slot < 0:

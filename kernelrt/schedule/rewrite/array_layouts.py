@@ -4,6 +4,7 @@ Outputs are row-major. Values that only kernels read may have any order. For exa
 a contraction over small images is stored with its channels innermost, so that vectors are full, and
 values computed from it follow its order.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple

@@ -33,7 +33,8 @@ def push_slices_down(roots: Sequence[UOp]) -> list[UOp]:
         return list(roots)
     consumers: dict[UOp, int] = dict.fromkeys(roots, 1)
     for node in reversed(nodes):
-        # A node that two views of one value read has two consumers.
+        # Each consumer of a movement op counts as one of its operand: a value that is read in two
+        # views has two consumers, even if the views share their lower movement ops.
         ways = consumers[node] if node.op in MOVEMENT else 1
         for s in node.src:
             consumers[s] = consumers.get(s, 0) + ways
