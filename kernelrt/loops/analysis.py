@@ -174,7 +174,10 @@ class Analysis:
 
 
 def is_of_loops(condition: UOp) -> bool:
-    """Return whether `condition` depends on loop indices, constants and Variables alone."""
+    """Return whether `condition` is made of loop indices, and constants and Variables, alone.
+
+    It must depend on at least one loop.
+    """
     nodes = toposort([condition])
     known = all(n.op in ALU or n.op in (Op.RANGE, Op.CONST, Op.VAR) for n in nodes)
     return known and any(n.op is Op.RANGE for n in nodes)

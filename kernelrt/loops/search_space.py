@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidate", "candidates", "verify"]
 
-#: Numbers of vectors of a loop that one iteration may cover, to try.
+#: Numbers of vectors, or of elements without vectors, of a loop that one iteration may cover.
 _WIDTHS = (1, 2, 4, 8, 16)
 #: Numbers of chunks to try for a kernel.
 _CHUNKS = (2, 4, 8, 16, 32, MOST_CHUNKS)

@@ -98,7 +98,7 @@ def fma(a: UOp, b: UOp | float, c: UOp | float) -> UOp:
 
 
 def is_tiny(x: UOp) -> UOp:
-    """Return whether ``1 + x`` rounds to 1; zeros count, and keep their signs."""
+    """Return whether `x` is so small that ``1 + x`` rounds to 1; zeros keep their signs."""
     return x.alu(Op.ABS) < 2.0 ** -(FORMATS[x.dtype].fraction + 2)
 
 

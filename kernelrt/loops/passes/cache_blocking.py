@@ -68,8 +68,8 @@ UNROLLED: Final = 4
 SIDES: Final = (
     _Sizes(256, 256, 128), _Sizes(128, 256, 128), _Sizes(128, 128, 128), _Sizes(64, 64, 64),
 )  # fmt: skip
-#: The least number of large blocks along the longer side, so that cores can share them. Four blocks
-#: of 256 rows would take 5 % less for 1024, but leave more cores idle.
+#: The least number of large blocks along the side that has more, so that cores can share them. Four
+#: blocks of 256 rows would take 5 % less for 1024, but leave more cores idle.
 SHARED: Final = 6
 #: Rows of a panel: several tiles of a product, and a cache line. Or a single tile, if there is no
 #: memory for a panel of the whole depth; if there is, whole panels are faster for 100 or 1000 rows.
