@@ -101,7 +101,7 @@ static void OWN(tridiagonal)(REAL *a, REAL *d, REAL *e, REAL *factors, REAL *p, 
  * with them; c and s contain the rotations of a step. Return whether it converged. The limit of
  * steps is for all values together: in graded matrices the first value takes steps that also
  * separate the others. Rotations propagate products of two numbers of e, so a number of e counts as
- * 0 if its square underflows.
+ * 0 if its square is close to underflow.
  */
 static int OWN(ql)(REAL *v, REAL *d, REAL *e, REAL *c, REAL *s, int64_t n, int64_t width)
 {

@@ -100,8 +100,8 @@ void krt_plan_lay_out(krt_plan *plan);
 /* The op after the chain that `op` begins; the next op if it begins none. */
 size_t krt_chain_end(const krt_plan *plan, size_t op);
 
-/* The estimate for all ops that run with the steps of `op`; 0 if it runs with another op's steps.
- * */
+/* The estimate for all ops that run with the steps of `op`; 0 if `op` runs with the steps of
+ * another op. */
 int64_t krt_unit_cost(const krt_plan *plan, size_t op);
 
 /* Data that the execution of a body gets from the outer execution. */

@@ -32,8 +32,8 @@ static _Atomic int requested;     /* 0: the default number */
 static _Atomic bool start_failed; /* since the last krt_pool_take_start_failure */
 static _Atomic bool start_refused; /* do not try again until krt_set_num_threads is called */
 
-/* Read a number from an environment variable, clamped to 1 to 2**30; 0: it has none. More text may
- * follow after `end`. */
+/* Read a positive number, limited to 2**30, from an environment variable; 0: it has none. More text
+ * may follow after `end`. */
 static int read_variable(const char *name, char end)
 {
     const char *text = getenv(name);
