@@ -35,8 +35,11 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> set[str]:
-    """Top-level rooms of kernelrt that a file imports, now or later, but not for types alone."""
+def imported(path: Path) -> set[str]:
+    """Dotted names that a file imports, now or later, but not for types alone.
+
+    ``from kernelrt.a import b`` gives ``kernelrt.a.b``, which may be a module or a name in one.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     typing_only = {
         child
@@ -44,21 +47,22 @@ def imports(path: Path) -> set[str]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for child in ast.walk(node)
     }
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(tree):
         if node in typing_only:
             continue
-        names: list[str] = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
-            if node.module == "kernelrt":
-                names = [f"kernelrt.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in BY_NAME:
-            names = [str(a.value) for a in node.args if isinstance(a, ast.Constant)]
-        found |= {n.split(".")[1] for n in names if n.startswith("kernelrt.")}
-    return found & ROOMS
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in BY_NAME:
+            found |= {str(a.value) for a in node.args if isinstance(a, ast.Constant)}
+    return {name for name in found if name.startswith("kernelrt.")}
+
+
+def imports(path: Path) -> set[str]:
+    """Top-level rooms of kernelrt that a file imports."""
+    return {name.split(".")[1] for name in imported(path)} & ROOMS
 
 
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.name != "__init__.py" or p.parent != PACKAGE)
@@ -153,29 +157,11 @@ def modules() -> dict[str, Path]:
 
 
 def imported_modules(name: str, path: Path, known: dict[str, Path]) -> set[str]:
-    """Modules that one imports, at its head, in functions or by name, but not for types alone."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typing_only = {
-        child
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for child in ast.walk(node)
-    }
-    found = set()
-    for node in ast.walk(tree):
-        if node in typing_only:
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            inner = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {
-                full if full.removeprefix("kernelrt.") in known else node.module
-                for full in inner.values()
-            }
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in BY_NAME:
-            found |= {str(a.value) for a in node.args if isinstance(a, ast.Constant)}
-    return ({other.removeprefix("kernelrt.") for other in found} & known.keys()) - {name}
+    """Modules that one imports."""
+    names = {other.removeprefix("kernelrt.") for other in imported(path)}
+    return {
+        other if other in known else other.rpartition(".")[0] for other in names
+    } & known.keys() - {name}
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
