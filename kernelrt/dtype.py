@@ -135,10 +135,10 @@ class DType:
 
     @property
     def of_nan(self) -> int:
-        """The integer that NaN is cast to; as an index it is always out of range.
+        """The integer that NaN is cast to.
 
         It is the minimum of a signed type, as in NumPy and PyTorch on x86-64, and the maximum of
-        an unsigned type.
+        an unsigned type. No axis has an element with such an index of 64 bits.
         """
         return int(self.min if self.is_signed else self.max)
 
