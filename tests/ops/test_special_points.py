@@ -399,3 +399,16 @@ def test_the_slope_of_tanhshrink_keeps_its_digits_at_zero(dtype):
     slope = krt.grad(krt.nn.functional.tanhshrink(x).sum(), x).numpy()
     exact = np.tanh(x.numpy().astype(np.float64)) ** 2
     np.testing.assert_allclose(slope, exact, rtol=10 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("line", [
+    "x.cdist(y, p=float('inf'))", "x.dist(y, float('inf'))",
+    "T.stack([x[0], y[0]]).pdist(p=float('inf'))",
+    "x.pairwise_distance(y, p=float('inf'), eps=0.0)",
+])  # fmt: skip
+def test_equal_largest_differences_share_the_gradient(line):
+    """PyTorch gives each of them the whole in cdist and pdist, which is no subgradient."""
+    x = krt.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+    distance = eval(line, {"T": krt, "x": x, "y": krt.tensor([[0.0, 1.0, 3.0]])})  # noqa: S307
+    (found,) = krt.grad(distance.sum(), [x])
+    assert found.tolist() == [[0.5, 0.5, 0.0]]

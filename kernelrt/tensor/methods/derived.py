@@ -51,7 +51,7 @@ class DerivedMethods(_Below):
         Parameters
         ----------
         p : float
-            Order of the norm, from 0 to infinity.
+            Order of the norm, from 0 to infinity; see :meth:`cdist` for its gradient at infinity.
         """
         if self.ndim != 2:
             raise ShapeError(f"pdist: expected shape (n, m), not {format_shape(self.dims)}")

@@ -150,7 +150,8 @@ class StatisticsMethods(_Below):
         x2 : Tensor
             Tensor of shape (..., R, M), for this tensor's (..., P, M). Leading axes broadcast.
         p : float
-            Order of the norm, at least 0.
+            Order of the norm, at least 0. If several differences are the largest, the gradient for
+            `inf` is shared equally among them; PyTorch gives each of them the whole gradient.
         compute_mode : str
             For compatibility with PyTorch: distances are always computed from differences, which is
             precise for points that lie close together.
