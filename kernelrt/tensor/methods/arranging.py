@@ -243,8 +243,9 @@ class ArrangingMethods(_Below):
         last = start + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
         if not isinstance(count, int) or last >= count:
             raise ShapeError(
-                f"size, stride: the last element would be number {last} of a tensor of shape "
-                f"{format_shape(self.dims)}"
+                "size, stride: expected the last element at a position below "
+                f"{format_size(count)}, the number of elements of shape {format_shape(self.dims)}, "
+                f"not at {last}"
             )
         place = build.full(start, dt.int64, tuple(sizes))
         for axis, step in enumerate(steps):
