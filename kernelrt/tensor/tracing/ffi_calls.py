@@ -68,8 +68,8 @@ def call(
     ----------
     fn : callable, int or object
         A Python callable or a C function. A Python callable gets a NumPy array for each of
-        `tensors`, copies that it may keep and change, and returns arrays, nested as `out`. It runs
-        with the GIL on the thread that runs the plan. A C function has the signature
+        `tensors`, copies that it may keep and change, and returns arrays, nested like `out`. It
+        runs with the GIL on the thread that runs the plan. A C function has the signature
         ``void (void *const *bufs, const int64_t *vals)`` and is given as an address, a ctypes
         function pointer, a numba cfunc or a capsule. ``bufs`` has the addresses of the results,
         then of the operands; each is row-major, and they do not overlap. ``vals[i]`` is the number
@@ -84,7 +84,7 @@ def call(
     vjp : callable, optional
         ``vjp(inputs, results, cotangents)`` returns one gradient for each input, a tensor or None,
         computed by operations on tensors or other calls. Inputs are a tuple; results and
-        cotangents are nested as `out`. The cotangent of a result that is not floating is None.
+        cotangents are nested like `out`. The cotangent of a result that is not floating is None.
         Without `vjp`, results have no gradient.
     pure : bool
         If False, the function is called exactly once: without jit immediately; in a jitted
@@ -103,7 +103,7 @@ def call(
     Returns
     -------
     Tensor, or nested dicts, lists and tuples of Tensor
-        Results, nested as `out`.
+        Results, nested like `out`.
 
     Raises
     ------
