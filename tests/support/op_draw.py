@@ -12,7 +12,6 @@ from surface import rows
 from surface.rows import Bool, In, Index
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from surface.rows import Row
 
@@ -72,9 +71,8 @@ def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
     if not all(rows.fits(spec, of) for spec in row.specs):
         return None
     dtype = _dtype(row, rng)
-    # Equal rows make a matrix singular, and its factors ambiguous.
+    # Equal or parallel rows make a matrix singular, and its factors ambiguous.
     unequal = name.startswith(("linalg-", "norms-")) or row.values == "apart"
-    layouts = [w for w in LAYOUTS if w != "expanded"] if unequal else LAYOUTS
     inputs = []
     for i, (spec, shape) in enumerate(zip(row.specs, shapes, strict=True)):
         own = "bool" if isinstance(spec, Bool) else "int64" if isinstance(spec, Index) else dtype
@@ -82,7 +80,7 @@ def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
             kinds = {"float": FLOATS, "bfloat": FLOATS, "bool": ("bool",)}
             like = kinds.get(dtype.rstrip("0123456789"), INTEGERS)
             own = _pick(rng, like if rng.integers(2) else (*FLOATS, *INTEGERS))
-        inputs.append(_input(row, spec, shape, own, of, rng, layouts))
+        inputs.append(_input(row, spec, shape, own, of, rng, unequal))
     call = row.op if isinstance(row.op, str) else name
     return {**case, "call": call, "inputs": inputs}
 
@@ -119,10 +117,13 @@ def _sizes(row: Row, rng: Rng) -> dict[str, int]:
 
 def _input(
     row: Row, spec: In | Index | Bool, shape: Shape, dtype: str, of: dict[str, int], rng: Rng,
-    layouts: Sequence[str],
+    unequal: bool,
 ) -> dict[str, Any]:
-    """Draw the elements of a base, and the text that makes the operand from it."""
-    layout, rank = _pick(rng, layouts), len(shape)
+    """Draw the elements of a base, and the text that makes the operand from it.
+
+    `unequal`: draw no operand in which numbers are repeated.
+    """
+    layout, rank = _pick(rng, [w for w in LAYOUTS if not (unequal and w == "expanded")]), len(shape)
     base, way = shape, ""
     if not rank or 0 in shape or not row.transposed or getattr(spec, "distinct", False):
         layout = "plain"
@@ -145,7 +146,7 @@ def _input(
     if isinstance(spec, Index):
         data = rows.indices(rng, spec, base, of).ravel().tolist()
     else:
-        data = _elements(math.prod(base), dtype, row.values, spec, rng)
+        data = _elements(math.prod(base), dtype, row.values, spec, rng, unequal)
     return {"dtype": dtype, "shape": list(base), "way": way, "data": data}
 
 
@@ -157,7 +158,9 @@ _SPECIAL = {
 }
 
 
-def _elements(count: int, dtype: str, values: str, spec: In | Bool, rng: Rng) -> list[Any]:
+def _elements(
+    count: int, dtype: str, values: str, spec: In | Bool, rng: Rng, unequal: bool
+) -> list[Any]:
     if dtype == "bool":
         return [bool(v) for v in rng.integers(0, 2, count)]
     low, high = (spec.low, spec.high) if isinstance(spec, In) else (-2.0, 2.0)
@@ -168,7 +171,7 @@ def _elements(count: int, dtype: str, values: str, spec: In | Bool, rng: Rng) ->
     if values == "apart":
         # Shifted by a fraction of a step, so that operands have no number in common.
         return [float(v) for v in (rng.permutation(count) - count // 2 + rng.random() / 2) / 8]
-    mood = int(rng.integers(6))
+    mood = int(rng.integers(int(unequal), 6))
     if values == "ties" or mood == 0:
         out = rng.integers(-2, 3, count).astype(float) * 0.5
     elif values == "unit" or mood < 4:
