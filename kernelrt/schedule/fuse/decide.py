@@ -1,9 +1,9 @@
 """Fusion decisions: recompute a value at each use, once per kernel, or once into a buffer.
 
-:meth:`Decider.decide` is the only place that decides. It states its reason as a ``Decision``, which
-``plan.explain()`` prints (runtime/plan_report.py). Decisions that do not depend on cost are in
-:meth:`Decider._obligation`. All others compare counted work with counted traffic; the reasons why a
-loop cannot be tiled are from tileability.py.
+:meth:`Decider.decide` is the only place that decides about a value; fusion.py unites whole kernels.
+It states its reason as a ``Decision``, which ``plan.explain()`` prints (runtime/plan_report.py).
+Decisions that do not depend on cost are in :meth:`Decider._obligation`. All others compare counted
+work with counted traffic; the reasons why a loop cannot be tiled are from tileability.py.
 """
 
 from __future__ import annotations
