@@ -193,6 +193,32 @@ static void end_sample(krt_graph *graph, const krt_task *task)
         *sample = (krt_sample){0};
 }
 
+/* Run claimed chunks with timing, and record the claim. */
+static void run_claim_profiled(krt_graph *graph, const claim *work, int worker)
+{
+    const krt_task *task = work->task;
+    krt_profile *profile = graph->context->profile;
+    int64_t start = krt_clock_ns();
+    if (task->flags & RUNS_CHAIN)
+        run_chain_profiled(graph, work, worker);
+    else
+        run_steps_profiled(graph, work, worker);
+    if (!profile || !task->steps)
+        return;
+    size_t i = __atomic_fetch_add(&profile->n_claims, 1, __ATOMIC_RELAXED);
+    profile->claims[i] = (krt_claim_sample){.op = task->op,
+                                            .worker = worker,
+                                            .begin = work->begin,
+                                            .end = work->end,
+                                            .start_ns = start - graph->origin_ns,
+                                            .elapsed_ns = krt_clock_ns() - start};
+}
+
+size_t krt_plan_most_claims(const krt_plan *plan)
+{
+    return plan->graph ? plan->n_ops * MOST_CLAIMS : 0;
+}
+
 /* Run claimed chunks. Return the op to run next, if any. */
 static krt_task *perform(krt_graph *graph, const claim *work, int worker)
 {
@@ -202,10 +228,8 @@ static krt_task *perform(krt_graph *graph, const claim *work, int worker)
         return NULL;
     if (!graph->samples)
         run_steps(graph, work);
-    else if (task->flags & RUNS_CHAIN)
-        run_chain_profiled(graph, work, worker);
     else if (!(task->flags & FOLLOWS_CHAIN))
-        run_steps_profiled(graph, work, worker);
+        run_claim_profiled(graph, work, worker);
     if (count != task->chunks &&
         atomic_fetch_sub_explicit(&task->left, count, memory_order_acq_rel) != count)
         return NULL;

@@ -191,14 +191,33 @@ typedef struct krt_sample {
     int64_t runs;   /* number of runs; 0 if it did not run */
 } krt_sample;
 
+/* Chunks of an op that a thread claimed and ran at once, in an execution on several threads. */
+typedef struct krt_claim_sample {
+    int64_t op;
+    int64_t worker;     /* 0 is the calling thread */
+    int64_t begin, end; /* chunks; slices of a chain, whose first op is `op` */
+    int64_t start_ns;   /* since the start of the plan */
+    int64_t elapsed_ns;
+} krt_claim_sample;
+
+/* Results of a profiled execution. */
+typedef struct krt_profile {
+    krt_sample *samples;      /* krt_plan_n_samples of them */
+    krt_claim_sample *claims; /* at least krt_plan_most_claims of them; NULL: do not record any */
+    size_t n_claims;          /* number of claims recorded, in no order; not those of bodies */
+} krt_profile;
+
 /* The number of samples that a profiled execution fills: one per op; then, region by region and
  * body by body, those of the bodies, each followed by those of its own regions. */
 size_t krt_plan_n_samples(const krt_plan *plan);
 
-/* Like krt_plan_execute, and fill `samples`. For an op of a body that ran several times the sample
+/* Maximum number of claims that a profiled execution records; 0: it never uses several threads. */
+size_t krt_plan_most_claims(const krt_plan *plan);
+
+/* Like krt_plan_execute, and fill `profile`. For an op of a body that ran several times the sample
  * has the first start, the total time, and the other fields of the last run. A separate function,
  * so that profiling costs the plain loop nothing. */
-krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op);
+krt_status krt_plan_execute_profiled(krt_plan *plan, krt_profile *profile, size_t *failed_op);
 
 /* The value that `op` stored to its status word in the last run; 0 if it stored none or has no
  * status word. The caller has held the plan's lock since that run. */

@@ -435,9 +435,12 @@ krt_status krt_plan_run_profiled(krt_plan *plan, int threads, const krt_context 
                : run_serial_profiled(plan, context, samples, failed_op);
 }
 
-krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
+krt_status krt_plan_execute_profiled(krt_plan *plan, krt_profile *profile, size_t *failed_op)
 {
-    krt_context context = {.origin_ns = krt_clock_ns()};
+    krt_sample *samples = profile->samples;
+    krt_context context = {.origin_ns = krt_clock_ns(),
+                           .profile = profile->claims ? profile : NULL};
+    profile->n_claims = 0;
     krt_plan_begin(plan);
     memset(samples, 0, plan->n_ops * sizeof *samples);
     krt_plan_forget_samples(plan);

@@ -108,6 +108,7 @@ int64_t krt_unit_cost(const krt_plan *plan, size_t op);
 typedef struct krt_context {
     krt_aside *aside;  /* calls the kernels if this thread has too little stack; else NULL */
     int64_t origin_ns; /* start of a profiled execution; 0: not profiled */
+    krt_profile *profile; /* takes the claims of threads; NULL in a body, or if not profiled */
 } krt_context;
 
 /* Do the action of a stop or of an op of the graph. KRT_OK: continue. */

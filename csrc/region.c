@@ -267,9 +267,11 @@ static krt_status run_profiled(execution *self)
     size_t n = body->plan->n_ops;
     if (n)
         memset(body->samples, 0, n * sizeof *body->samples);
-    int64_t start = krt_clock_ns() - self->context->origin_ns;
-    krt_status status = krt_plan_run_profiled(body->plan, self->threads, self->context,
-                                              body->samples, &self->failed_op);
+    krt_context context = *self->context;
+    context.profile = NULL;
+    int64_t start = krt_clock_ns() - context.origin_ns;
+    krt_status status = krt_plan_run_profiled(body->plan, self->threads, &context, body->samples,
+                                              &self->failed_op);
     for (size_t op = 0; op < n; ++op) {
         const krt_sample *sample = body->samples + op;
         krt_sample *sum = body->sums + op;

@@ -2,11 +2,13 @@
 """The fields of the classes of _dispatch, for other extensions."""
 
 from kernelrt.native.core cimport Table
-from kernelrt.native.krt cimport krt_sample, krt_status
+from kernelrt.native.krt cimport krt_profile, krt_status
 
 
-cdef krt_sample *new_samples(size_t count) except NULL
-cdef list list_of_samples(const krt_sample *samples, size_t count)
+cdef class Profile:
+    cdef krt_profile raw
+    cdef size_t n_samples
+    cdef list rows(self)
 
 
 cdef class PlanCore(Table):
@@ -18,7 +20,7 @@ cdef class PlanCore(Table):
     cdef unsigned long long prepared  # `writes` up to which the preparation is current; 0: never
 
     # Call under exclusive access (see `Table`), which `finish` ends, whether it returns or raises.
-    cdef krt_status run(self, krt_sample *samples, size_t *failed_op,
+    cdef krt_status run(self, krt_profile *profile, size_t *failed_op,
                         bint keep_gil) noexcept
     cdef krt_status prepare(self) noexcept
     cdef int finish(self, krt_status status, size_t op) except -1

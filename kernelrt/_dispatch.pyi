@@ -35,6 +35,11 @@ STATUS: Final = 0
 """Stands for the address of the op's status word in the ``bufs`` of a MAY_FAIL op: an int64 that is
 0 when a run begins. `_index_error` receives the stored value."""
 
+Sample: TypeAlias = tuple[
+    int, int, int, int, int, tuple[tuple[int, int, int, int, int], ...]
+]  # fmt: skip
+"""The timing of an op, as `PlanCore.execute_profiled_raw` returns it."""
+
 RegionTuple: TypeAlias = tuple[
     Sequence[PlanCore],  # bodies; each belongs to one region only
     int,  # count: maximum number of iterations
@@ -104,16 +109,19 @@ class PlanCore(Table):
         """Do the same as `set_with` followed by `execute`, under one exclusive access."""
     def execute_profiled_raw(
         self, bind: Callable[[], Bindings] | None = None
-    ) -> list[tuple[int, int, int, int, int]]:
+    ) -> list[Sample]:
         """Run like `execute_with` or `execute` and return the timing of each op.
 
         Returns
         -------
-        list of (start_ns, elapsed_ns, worker, chunks, runs)
+        list of (start_ns, elapsed_ns, worker, chunks, runs, claims)
             One tuple per op. `start_ns` counts from the start of the plan. `worker` is 0 for the
-            calling thread. The tuple of a skipped op holds zeros. Then, region by region and body
-            by body, the tuples of the ops of bodies, each body followed by those of its own
-            regions: `start_ns` of the first iteration, the time and number of all iterations.
+            calling thread. The tuple of a skipped op holds zeros. `claims` has a tuple (begin, end,
+            worker, start_ns, elapsed_ns) for each range of chunks that a thread ran at once; it is
+            empty if the op ran on the calling thread alone, and in bodies of regions. Then, region
+            by region and body by body, the tuples of the ops of bodies, each body followed by those
+            of its own regions: `start_ns` of the first iteration, the time and number of all
+            iterations.
         """
     def _iteration_name(self, op: int, iteration: int) -> str | None:
         """Return the text by which errors name an iteration of region `op`; None for a choice."""

@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """Run plans: take exclusive access, execute, raise the exception for the status."""
 
+cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t
@@ -28,19 +29,42 @@ UNKNOWN_COST = <int> KRT_UNKNOWN_COST
 STATUS = 0
 
 
-cdef krt_sample *new_samples(size_t count) except NULL:
-    """Allocate samples for the kernels of a plan. Free them with PyMem_Free."""
-    cdef krt_sample *samples = <krt_sample *> PyMem_Calloc(count + 1, sizeof(krt_sample))
-    if samples == NULL:
-        raise errors.OutOfMemoryError("could not allocate the samples of a profile")
-    return samples
+@cython.final
+cdef class Profile:
+    """Memory for the results of a profiled run of a plan."""
 
+    def __cinit__(self, PlanCore plan not None):
+        self.n_samples = plan.samples
+        self.raw.samples = <krt_sample *> PyMem_Calloc(plan.samples + 1, sizeof(krt_sample))
+        self.raw.claims = <krt_claim_sample *> PyMem_Calloc(
+            plan.most_claims + 1, sizeof(krt_claim_sample))
+        if self.raw.samples == NULL or self.raw.claims == NULL:
+            raise errors.OutOfMemoryError("could not allocate the samples of a profile")
 
-cdef list list_of_samples(const krt_sample *samples, size_t count):
-    cdef size_t i
-    return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker, samples[i].chunks,
-             samples[i].runs)
-            for i in range(count)]
+    def __dealloc__(self):
+        PyMem_Free(self.raw.samples)
+        PyMem_Free(self.raw.claims)
+
+    cdef list rows(self):
+        """Return a tuple for each op: start, elapsed, worker, chunks, runs and claims.
+
+        A claim is (begin, end, worker, start, elapsed); an op that ran on the calling thread alone
+        has none. Claims are in order of their chunks.
+        """
+        cdef dict claims = {}
+        cdef krt_claim_sample *claim
+        cdef krt_sample *sample
+        cdef size_t i
+        for i in range(self.raw.n_claims):
+            claim = self.raw.claims + i
+            claims.setdefault(claim.op, []).append(
+                (claim.begin, claim.end, claim.worker, claim.start_ns, claim.elapsed_ns))
+        out = []
+        for i in range(self.n_samples):
+            sample = self.raw.samples + i
+            out.append((sample.start_ns, sample.elapsed_ns, sample.worker, sample.chunks,
+                        sample.runs, tuple(sorted(claims.get(i, ())))))
+        return out
 
 
 cdef krt_status call_custom(void *self, size_t op) noexcept with gil:
@@ -88,7 +112,7 @@ cdef class PlanCore(Table):
         host.poll = poll
         self.make(ops, host)
 
-    cdef krt_status run(self, krt_sample *samples, size_t *failed_op,
+    cdef krt_status run(self, krt_profile *profile, size_t *failed_op,
                         bint keep_gil) noexcept:
         global writes
         cdef krt_status status
@@ -97,7 +121,7 @@ cdef class PlanCore(Table):
             if status != KRT_OK:
                 failed_op[0] = 0
                 return status
-        status = self.launch(samples, failed_op, keep_gil)
+        status = self.launch(profile, failed_op, keep_gil)
         if self.lasting:
             if self.prepared == writes:
                 self.prepared += 1  # its own writes do not touch the preparation's sources
@@ -176,19 +200,16 @@ cdef class PlanCore(Table):
         self.finish(status, op)
 
     def execute_profiled_raw(self, bind=None):
-        cdef krt_sample *samples = new_samples(self.samples)
+        cdef Profile profile = Profile(self)
         cdef krt_status status
         cdef size_t op = 0
-        try:
-            if bind is None:
-                self.acquire()
-            else:
-                self.acquire_with(bind)
-            status = self.run(samples, &op, False)
-            self.finish(status, op)
-            return list_of_samples(samples, self.samples)
-        finally:
-            PyMem_Free(samples)
+        if bind is None:
+            self.acquire()
+        else:
+            self.acquire_with(bind)
+        status = self.run(&profile.raw, &op, False)
+        self.finish(status, op)
+        return profile.rows()
 
     def set_threads(self, n):
         Table.set_threads(self, n)

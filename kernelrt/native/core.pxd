@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t
 
-from kernelrt.native.krt cimport krt_fault, krt_host, krt_lock, krt_plan, krt_sample, krt_status
+from kernelrt.native.krt cimport krt_fault, krt_host, krt_lock, krt_plan, krt_profile, krt_status
 from kernelrt.native.op_structs cimport Ops
 
 
@@ -55,6 +55,7 @@ cdef class Table:
     cdef krt_lock lock
     cdef krt_plan *plan
     cdef size_t count
+    cdef size_t most_claims  # limit of the claims that a profiled run records
     cdef size_t samples  # number of samples of a profiled run: of its ops and of those of bodies
     cdef int limit  # maximum number of threads; 0: no limit
     cdef dict customs
@@ -80,7 +81,7 @@ cdef class Table:
     cdef int exchange(self, list changes) except -1
     cdef list all_bodies(self)
     cdef void bind(self, size_t op, size_t slot, void *address) noexcept
-    cdef krt_status launch(self, krt_sample *samples, size_t *failed_op, bint keep_gil) noexcept
+    cdef krt_status launch(self, krt_profile *profile, size_t *failed_op, bint keep_gil) noexcept
     cdef Py_ssize_t in_a_burst(self, int64_t beside_ns) noexcept
     cdef int64_t now(self) noexcept
     cdef void leave(self) noexcept

@@ -197,13 +197,13 @@ cdef bint costs_are_set = False  # by set_thread_costs
 cdef bint start_failed = False
 
 
-cdef krt_status run_without_gil(krt_plan *plan, krt_sample *samples, size_t *failed_op) noexcept:
+cdef krt_status run_without_gil(krt_plan *plan, krt_profile *profile, size_t *failed_op) noexcept:
     global start_failed
     cdef krt_status status
     begin()
     with nogil:
-        if samples != NULL:
-            status = krt_plan_execute_profiled(plan, samples, failed_op)
+        if profile != NULL:
+            status = krt_plan_execute_profiled(plan, profile, failed_op)
         else:
             status = krt_plan_execute(plan, failed_op)
     end()
@@ -316,6 +316,7 @@ cdef class Table:
             raise_status(status, &fault, 0, None)
         self.count = staged.n
         self.samples = krt_plan_n_samples(self.plan)
+        self.most_claims = krt_plan_most_claims(self.plan)
         self.customs = staged.customs
         return 0
 
@@ -390,17 +391,17 @@ cdef class Table:
         cdef krt_fault fault
         krt_plan_set_pointer(self.plan, op, slot, address, &fault)
 
-    cdef krt_status launch(self, krt_sample *samples, size_t *failed_op,
+    cdef krt_status launch(self, krt_profile *profile, size_t *failed_op,
                            bint keep_gil) noexcept:
-        """Run the table; fill `samples` unless it is NULL."""
+        """Run the table; fill `profile` unless it is NULL."""
         global start_failed
         cdef krt_status status
         if not is_exiting() and not keep_gil and (
-            samples != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS
+            profile != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS
         ):
-            return run_without_gil(self.plan, samples, failed_op)
-        if samples != NULL:
-            return krt_plan_execute_profiled(self.plan, samples, failed_op)
+            return run_without_gil(self.plan, profile, failed_op)
+        if profile != NULL:
+            return krt_plan_execute_profiled(self.plan, profile, failed_op)
         status = krt_plan_execute(self.plan, failed_op)
         if keep_gil:  # a plan short enough to keep the GIL by itself starts no threads
             start_failed = start_failed or krt_pool_take_start_failure()

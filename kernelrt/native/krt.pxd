@@ -113,8 +113,22 @@ cdef extern from "krt.h" nogil:
         int64_t chunks
         int64_t runs
 
+    ctypedef struct krt_claim_sample:
+        int64_t op
+        int64_t worker
+        int64_t begin
+        int64_t end
+        int64_t start_ns
+        int64_t elapsed_ns
+
+    ctypedef struct krt_profile:
+        krt_sample *samples
+        krt_claim_sample *claims
+        size_t n_claims
+
     size_t krt_plan_n_samples(const krt_plan *plan)
-    krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
+    size_t krt_plan_most_claims(const krt_plan *plan)
+    krt_status krt_plan_execute_profiled(krt_plan *plan, krt_profile *profile, size_t *failed_op)
     int64_t krt_plan_status(const krt_plan *plan, size_t op)
 
     ctypedef struct krt_failure:

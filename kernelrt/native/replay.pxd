@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt.native.array_handle cimport DIMS
-from kernelrt.native.krt cimport krt_sample, krt_status
+from kernelrt.native.krt cimport krt_profile, krt_status
 from kernelrt.native.memory cimport BlockCache
 from kernelrt.native.name_guards cimport Names
 from kernelrt.native.signature cimport Guard, Input, Output, Site
@@ -172,10 +172,10 @@ cdef class Replay:
     cdef int sever(self, Py_ssize_t i, mark, given) except -1
     cdef object with_leaves(self, tuple args)
     cdef bint takes(self, tuple args, const Feed *feed) except -1
-    cdef tuple results_of(self, tuple args, krt_sample *samples, Feed *feed, tuple into)
-    cdef tuple watched(self, tuple args, krt_sample *samples, Feed *feed, tuple into)
+    cdef tuple results_of(self, tuple args, krt_profile *profile, Feed *feed, tuple into)
+    cdef tuple watched(self, tuple args, krt_profile *profile, Feed *feed, tuple into)
     cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
-                   krt_sample *samples, Feed *feed, tuple into)
+                   krt_profile *profile, Feed *feed, tuple into)
     cdef krt_status go_on(self, tuple results, Feed *feed, size_t *op) noexcept
     cdef bint overtaken(self, births) except -1
     cdef int settle(self, tuple handover, list dropped) except -1

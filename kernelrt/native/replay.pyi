@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from kernelrt._dispatch import PlanCore
+from kernelrt._dispatch import PlanCore, Sample
 from kernelrt.native.array_handle import ArrayHandle, Roster
 from kernelrt.native.core import Bindings
 from kernelrt.native.locks import Lock
@@ -141,7 +141,7 @@ class Replay:
         """The number of runs of the plan through this replay."""
     def load(self, *args: object) -> Mismatch | None:
         """Copy the leaves into the plan's memory. Return None, or MISMATCH."""
-    def profile(self, *args: object) -> Mismatch | list[tuple[int, int, int, int]]:
+    def profile(self, *args: object) -> Mismatch | list[Sample]:
         """Run with these leaves; return `PlanCore.execute_profiled_raw`'s samples, or MISMATCH."""
     def __call__(self, *args: object) -> Any:
         """Return the results for these leaves, or MISMATCH. Raise like `PlanCore.execute`."""

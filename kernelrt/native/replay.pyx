@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from kernelrt.native.core cimport BURST_NS
-from kernelrt._dispatch cimport PlanCore, list_of_samples, new_samples
+from kernelrt._dispatch cimport PlanCore, Profile
 from kernelrt.native.array_handle cimport (
     FLOAT32, ArrayHandle, all_empty, check_registers, count_bytes, hand_over, lineage, world,
 )
@@ -182,13 +182,10 @@ cdef class Replay:
 
     def profile(self, *args):
         """Run like a call, and return the samples of the kernels, or MISMATCH."""
-        cdef krt_sample *samples = new_samples(self.plan.samples)
-        try:
-            if self.results_of(args, samples, NULL, None) is None:
-                return mismatch
-            return list_of_samples(samples, self.plan.samples)
-        finally:
-            PyMem_Free(samples)
+        cdef Profile profile = Profile(self.plan)
+        if self.results_of(args, &profile.raw, NULL, None) is None:
+            return mismatch
+        return profile.rows()
 
     cdef object with_leaves(self, tuple args):
         """Return the results for the leaves of the arguments, or MISMATCH."""
@@ -216,7 +213,7 @@ cdef class Replay:
             return False
         return self.names is None or self.names.hold()
 
-    cdef tuple results_of(self, tuple args, krt_sample *samples, Feed *feed, tuple into):
+    cdef tuple results_of(self, tuple args, krt_profile *profile, Feed *feed, tuple into):
         """Run and return the results; return None if the replay does not match.
 
         With a `feed`, run one or several steps of many, whose results are stacked in `into`.
@@ -225,15 +222,15 @@ cdef class Replay:
         if not self.takes(args, feed):
             return None
         if self.watch is None or self.seen == world:
-            results = self.run(args, None, self.seen, &late, samples, feed, into)
+            results = self.run(args, None, self.seen, &late, profile, feed, into)
             if not late:
                 return results
         if self.entry is None:
-            return self.watched(args, samples, feed, into)
+            return self.watched(args, profile, feed, into)
         with self.entry:
-            return self.watched(args, samples, feed, into)
+            return self.watched(args, profile, feed, into)
 
-    cdef tuple watched(self, tuple args, krt_sample *samples, Feed *feed, tuple into):
+    cdef tuple watched(self, tuple args, krt_profile *profile, Feed *feed, tuple into):
         """Check the Python state that the plan depends on, then run and return the results."""
         cdef bint late = True
         cdef unsigned long long now
@@ -246,7 +243,7 @@ cdef class Replay:
                 self.make_way()
             busy, handover, settings = self.watch.before()
             late = False
-            results = self.run(args, handover, world, &late, samples, feed, into)
+            results = self.run(args, handover, world, &late, profile, feed, into)
         if results is not None and not busy:
             self.seen = now  # if the run changed a gradient, `world` is greater
         if results is not None:
@@ -255,7 +252,7 @@ cdef class Replay:
         return results
 
     cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
-                   krt_sample *samples, Feed *feed, tuple into):
+                   krt_profile *profile, Feed *feed, tuple into):
         """Run and return the results; return None without a run if the state does not match.
 
         Set `late` if `world` differs from `known` when the plan is locked: then `handover` is not
@@ -299,7 +296,7 @@ cdef class Replay:
         if feed != NULL and handover is None:
             status = self.go_on(results, feed, &op)
         else:
-            status = self.plan.run(samples, &op, False)
+            status = self.plan.run(profile, &op, False)
             if status == KRT_OK:
                 self.copy_out(results, feed)
                 self.n_calls += 1

@@ -19,7 +19,7 @@ from kernelrt.runtime.variables import VariableTable, merge_updates
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kernelrt._dispatch import OpTuple, PlanCore
+    from kernelrt._dispatch import OpTuple, PlanCore, Sample
     from kernelrt.device.buffer import Buffer
     from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
     from kernelrt.native.core import Bindings, Exchanges
@@ -167,7 +167,7 @@ class ExecutionPlan(PlanAccessors):
         return (), values, chunks, ((self, "_values", merged),)
 
     def profiles_of(
-        self, raw: list[tuple[int, int, int, int, int]], updates: Mapping[str, int] | None = None
+        self, raw: list[Sample], updates: Mapping[str, int] | None = None
     ) -> list[KernelProfile]:
         """Return the profile of each kernel from the samples of a run.
 
@@ -175,7 +175,8 @@ class ExecutionPlan(PlanAccessors):
         ----------
         raw : list of tuple
             One tuple per op: start and elapsed time in ns, worker, number of chunks, number of
-            runs. The samples of ops in bodies of regions follow.
+            runs, and the ranges of chunks that threads ran. The samples of ops in bodies of regions
+            follow.
         updates : mapping, optional
             Values of Variables in that run where they differ from the plan's current values.
         """

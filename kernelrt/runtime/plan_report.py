@@ -21,7 +21,7 @@ from kernelrt.runtime.plan_ops import (
     PreparedKernel,
     PreparedRegion,
 )
-from kernelrt.runtime.profiler import KernelProfile
+from kernelrt.runtime.profiler import ClaimProfile, KernelProfile
 from kernelrt.runtime.sizes import evaluate
 from kernelrt.schedule.memory.arena import most_alive
 from kernelrt.schedule.memory.hazards import waves
@@ -29,6 +29,7 @@ from kernelrt.schedule.memory.hazards import waves
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from kernelrt._dispatch import Sample
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir.origin import Origin
     from kernelrt.runtime.plan import ExecutionPlan, PlanParts
@@ -296,7 +297,7 @@ def _bytes(n: int) -> str:
 
 def profiles(
     ops: Sequence[PreparedOp],
-    samples: Iterable[tuple[int, int, int, int, int]],
+    samples: Iterable[Sample],
     values: Mapping[str, int],
 ) -> list[KernelProfile]:
     """Return the profile of each kernel from samples of a run with the given Variable values.
@@ -308,13 +309,13 @@ def profiles(
 
 def _profiles(
     ops: Sequence[PreparedOp],
-    samples: Iterator[tuple[int, int, int, int, int]],
+    samples: Iterator[Sample],
     values: Mapping[str, int],
     region: int | None,
 ) -> list[KernelProfile]:
     out = []
     own = islice(samples, len(ops))
-    for op, (start, elapsed, worker, chunks, runs) in zip(ops, own, strict=True):
+    for op, (start, elapsed, worker, chunks, runs, claims) in zip(ops, own, strict=True):
         if not isinstance(op, PreparedKernel):
             continue
         known = {**values, **op.fixedvars}
@@ -337,6 +338,10 @@ def _profiles(
                 origins=op.origins,
                 runs=often,
                 region=region,
+                claims=tuple(
+                    ClaimProfile(begin, end, by, since / 1e9, took / 1e9)
+                    for begin, end, by, since, took in claims
+                ),
             )
         )
     for op in ops:

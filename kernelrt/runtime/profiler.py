@@ -12,7 +12,30 @@ if TYPE_CHECKING:
 
     from kernelrt.runtime.kernel import CachedKernel
 
-__all__ = ["KernelProfile", "table", "total"]
+__all__ = ["ClaimProfile", "KernelProfile", "table", "total"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimProfile:
+    """Consecutive chunks of a launch that one thread ran at once.
+
+    Attributes
+    ----------
+    begin, end : int
+        Range of the chunks. Of a launch that runs slice by slice with others: of the slices.
+    worker : int
+        Thread that ran them; 0 is the calling thread.
+    start : float
+        Seconds from the start of the run to the start of the first of these chunks.
+    elapsed : float
+        Seconds that they took.
+    """
+
+    begin: int
+    end: int
+    worker: int
+    start: float
+    elapsed: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +72,9 @@ class KernelProfile:
         totals of all launches.
     region : int or None
         Id of the plan's loop or choice in which the kernel ran; None outside of one.
+    claims : tuple of ClaimProfile
+        Chunks by the threads that ran them, in order of the chunks. Empty if the launch ran on the
+        calling thread alone, or in a loop or choice.
     """
 
     kernel: CachedKernel
@@ -65,6 +91,7 @@ class KernelProfile:
     expected: float = 0.0
     runs: int = 1
     region: int | None = None
+    claims: tuple[ClaimProfile, ...] = ()
 
     @property
     def title(self) -> str:

@@ -87,6 +87,7 @@ class PlanProfile:
     def trace(self) -> dict[str, object]:
         """Return the runs, one after the other, as Chrome trace events with one row per worker.
 
+        A launch that several threads ran has an event for each range of chunks that one thread ran.
         The result has the "JSON Object Format" that chrome://tracing and ui.perfetto.dev open.
         Times are in microseconds.
         """
@@ -95,14 +96,20 @@ class PlanProfile:
         offset = 0.0
         for number, run in enumerate(self.runs):
             for p in run:
-                workers.add(p.worker)
-                events.append({
-                    "name": p.title, "cat": "kernel", "ph": "X", "pid": 0,
-                    "tid": p.worker, "ts": (offset + p.start) * 1e6, "dur": p.elapsed * 1e6,
-                    "args": {"op": p.op, "run": number, "chunks": p.chunks, "flops": p.flops,
-                             "bytes": p.bytes, "kernel": p.kernel.entry_point,
-                             "from": [str(o) for o in p.origins]},
-                })  # fmt: skip
+                given = {
+                    "op": p.op, "run": number, "chunks": p.chunks, "flops": p.flops,
+                    "bytes": p.bytes, "kernel": p.kernel.entry_point,
+                    "from": [str(o) for o in p.origins],
+                }  # fmt: skip
+                parts = [(c.worker, c.start, c.elapsed, [c.begin, c.end]) for c in p.claims]
+                whole = [(p.worker, p.start, p.elapsed, [0, p.chunks])]
+                for worker, start, elapsed, chunks in parts or whole:
+                    workers.add(worker)
+                    events.append({
+                        "name": p.title, "cat": "kernel", "ph": "X", "pid": 0, "tid": worker,
+                        "ts": (offset + start) * 1e6, "dur": elapsed * 1e6,
+                        "args": {**given, "chunk range": chunks},
+                    })  # fmt: skip
             offset += max((p.start + p.elapsed for p in run), default=0.0)
         names = [
             {"name": "thread_name", "ph": "M", "pid": 0, "tid": w,

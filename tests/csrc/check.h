@@ -76,6 +76,11 @@ static inline void run_plan(krt_plan *plan)
     CHECK(krt_plan_execute(plan, &failed_op) == KRT_OK);
 }
 
+static inline krt_status run_sampled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
+{
+    return krt_plan_execute_profiled(plan, &(krt_profile){.samples = samples}, failed_op);
+}
+
 static inline void expect_exit(pid_t child)
 {
     int status;

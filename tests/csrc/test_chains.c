@@ -124,7 +124,7 @@ static void run_all_ways(const generated *g, krt_plan *plan)
     size_t failed_op;
     for (int t = 0; t < 4; ++t) {
         if (t % 2) {
-            CHECK(krt_plan_execute_profiled(plan, samples, &failed_op) == KRT_OK);
+            CHECK(run_sampled(plan, samples, &failed_op) == KRT_OK);
             check_samples(g, samples);
         } else {
             run_plan(plan);
@@ -290,7 +290,7 @@ static void test_interrupt(int threads)
     for (int profiled = 0; profiled < 2; ++profiled) {
         usleep(30000); /* longer than from one look to the next */
         n_done = 0;
-        CHECK((profiled ? krt_plan_execute_profiled(plan, samples, &failed_op)
+        CHECK((profiled ? run_sampled(plan, samples, &failed_op)
                         : krt_plan_execute(plan, &failed_op)) == KRT_INTERRUPTED);
         CHECK(threads > 1 ? n_done < 100 : n_done == 2);
     }

@@ -95,6 +95,27 @@ static void expect_op(generated *g, size_t i)
         mix((void *[]){target, (void *)source}, (int64_t[]){0, (int64_t)length, 1, g->vals[i][3]});
 }
 
+/* The claims of an op, if there are any, are all of its chunks, each once. */
+static void check_claims(const krt_profile *profile, size_t op, int64_t chunks)
+{
+    int64_t claimed = 0;
+    for (size_t i = 0; i < profile->n_claims; ++i) {
+        const krt_claim_sample *one = profile->claims + i;
+        if (one->op != (int64_t)op)
+            continue;
+        CHECK(0 <= one->begin && one->begin < one->end && one->end <= chunks);
+        claimed += one->end - one->begin;
+        for (size_t k = 0; k < i; ++k) {
+            const krt_claim_sample *other = profile->claims + k;
+            CHECK(other->op != one->op || other->end <= one->begin || one->end <= other->begin);
+        }
+        const krt_sample *whole = profile->samples + op;
+        CHECK(one->start_ns >= 0 && one->elapsed_ns >= 0);
+        CHECK(one->start_ns + one->elapsed_ns <= whole->start_ns + whole->elapsed_ns);
+    }
+    CHECK(!claimed || claimed == chunks);
+}
+
 static void test_graph(generated *g, size_t n, int times)
 {
     memset(g, 0, sizeof *g);
@@ -104,18 +125,22 @@ static void test_graph(generated *g, size_t n, int times)
         generate_op(g, i);
     krt_plan *plan = make_plan(g->ops, n, quiet_host);
     krt_sample samples[MOST_OPS];
+    krt_profile profile = {.samples = samples};
+    profile.claims = malloc((krt_plan_most_claims(plan) + 1) * sizeof *profile.claims);
+    CHECK(profile.claims);
     for (int t = 0; t < times; ++t) {
         size_t failed_op;
         for (size_t i = 0; i < n; ++i)
             expect_op(g, i);
         if (t % 2)
-            CHECK(krt_plan_execute_profiled(plan, samples, &failed_op) == KRT_OK);
+            CHECK(krt_plan_execute_profiled(plan, &profile, &failed_op) == KRT_OK);
         else
             run_plan(plan);
         CHECK(!memcmp(g->memory, g->expected, BYTES));
     }
     for (size_t i = 0; i < n && times > 1; ++i) {
         bool runs = g->ops[i].kind != KRT_NOP && g->ops[i].chunks;
+        check_claims(&profile, i, g->ops[i].chunks);
         CHECK(samples[i].chunks == (runs ? g->ops[i].chunks : 0));
         CHECK(samples[i].elapsed_ns >= 0 && samples[i].start_ns >= 0);
         for (size_t k = 0; runs && k < g->ops[i].n_deps; ++k) {
@@ -123,6 +148,7 @@ static void test_graph(generated *g, size_t n, int times)
             CHECK(dep->start_ns + dep->elapsed_ns <= samples[i].start_ns);
         }
     }
+    free(profile.claims);
     krt_plan_destroy(plan);
 }
 

@@ -51,7 +51,7 @@ def test_two_workers_of_a_region(kernels, log):
 @needs("two threads")
 def test_two_workers_of_a_region_with_a_clock(kernels, log):
     plan = meeting(kernels, log, of=2, chunks=2, cost_ns=PARALLEL_NS)
-    [(_, _, _, chunks, _)] = plan.execute_profiled_raw()
+    [(_, _, _, chunks, _, _)] = plan.execute_profiled_raw()
     assert chunks == 2
     assert log.tolist() == [2, 0]
 

@@ -278,7 +278,7 @@ def test_profile(kernels, log):
     )
     rows = plan.execute_profiled_raw()
     assert [row[3] for row in rows] == [1, 0, 1, 3]
-    assert rows[1] == (0, 0, 0, 0, 0)
+    assert rows[1] == (0, 0, 0, 0, 0, ())
     assert rows[0][1] >= 300_000
     assert rows[2][1] >= 1_000_000
     assert rows[0][0] + rows[0][1] <= rows[2][0]

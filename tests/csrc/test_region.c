@@ -290,7 +290,7 @@ static void test_samples(void)
     for (int parallel = 0; parallel < 2; ++parallel) {
         krt_test_always_parallel(parallel);
         fill(false);
-        CHECK(krt_plan_execute_profiled(made.outer, samples, &failed_op) == KRT_OK);
+        CHECK(run_sampled(made.outer, samples, &failed_op) == KRT_OK);
         check_results();
         CHECK(samples[0].runs == 1 && samples[1].runs == OUTER);
         CHECK(samples[2].runs == ROWS && samples[3].runs == ROWS);
@@ -318,7 +318,7 @@ static void *on_small_stack(void *unused)
         run_plan(made.outer);
         check_results();
         fill(false);
-        CHECK(krt_plan_execute_profiled(made.outer, samples, &failed_op) == KRT_OK);
+        CHECK(run_sampled(made.outer, samples, &failed_op) == KRT_OK);
         check_results();
     }
     destroy(&made);

@@ -86,7 +86,7 @@ static void fail_to_start(krt_plan *plan)
     krt_test_fail_thread(1);
     CHECK(krt_plan_execute(plan, &failed_op) == KRT_NO_STACK);
     krt_test_fail_thread(1);
-    CHECK(krt_plan_execute_profiled(plan, samples, &failed_op) == KRT_NO_STACK);
+    CHECK(run_sampled(plan, samples, &failed_op) == KRT_NO_STACK);
     krt_test_fail_thread(0);
     check_calls(0);
     run_plan(plan);
@@ -118,7 +118,7 @@ static void *run_many(void *argument)
         run_plan(plan);
         fork_at = OPS;
         check_calls(2 * i - 1);
-        CHECK(krt_plan_execute_profiled(plan, samples, &failed_op) == KRT_OK);
+        CHECK(run_sampled(plan, samples, &failed_op) == KRT_OK);
         check_calls(2 * i);
         CHECK(samples[0].chunks == 1 && samples[0].worker == 0);
     }

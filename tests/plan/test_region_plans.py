@@ -193,7 +193,7 @@ def test_profiles_add_up_the_turns_of_a_body():
     (again,) = plan.execute_profiled()
     assert again.runs == 12
     raw = plan.execute_profiled_raw()
-    (_, whole, _, _, runs), *body = raw
+    (_, whole, _, _, runs, _), *body = raw
     assert runs == 1
     assert [row[4] for row in body] == [12, 12]
     assert sum(row[1] for row in body) <= whole

@@ -46,12 +46,36 @@ def test_the_trace_has_one_row_a_worker_and_runs_in_order(plan, tmp_path):
     rows = {e["tid"] for e in events if e["ph"] == "M"}
     spans = [e for e in events if e["ph"] == "X"]
     assert {e["tid"] for e in spans} == rows
-    assert len(spans) == 4 * len(plan.prepared_kernels)
+    assert {(e["args"]["run"], e["args"]["op"]) for e in spans} == {
+        (run, kernel.id) for run in range(4) for kernel in plan.prepared_kernels
+    }
     for run in range(3):
         ends = [e["ts"] + e["dur"] for e in spans if e["args"]["run"] == run]
         starts = [e["ts"] for e in spans if e["args"]["run"] == run + 1]
         assert max(ends) <= min(starts) + 1e-3
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_claims_are_all_chunks_of_a_launch_each_once():
+    x = krt.tensor(np.ones(1 << 20, np.float32))
+    plan = krt.prepare(x.exp(), x.sum(), threads=2)
+    for profile in plan.profile(4):
+        ends = [0]
+        for claim in profile.claims:
+            assert claim.begin == ends[-1]
+            assert claim.elapsed >= 0
+            assert claim.start + claim.elapsed <= profile.start + profile.elapsed + 1e-9
+            ends.append(claim.end)
+        assert ends[-1] == (profile.chunks if profile.claims else 0)
+
+
+def test_the_trace_has_an_event_for_each_claim():
+    x = krt.tensor(np.ones(1 << 20, np.float32))
+    profile = krt.prepare(x.exp(), threads=2).profile(3)
+    events = [e for e in profile.trace()["traceEvents"] if e["ph"] == "X"]
+    assert len(events) == sum(max(1, len(p.claims)) for p in profile)
+    chunks = sum(e["args"]["chunk range"][1] - e["args"]["chunk range"][0] for e in events)
+    assert chunks == sum(p.chunks for p in profile)
 
 
 def test_no_run_is_no_profile(plan):
