@@ -34,16 +34,16 @@ KNOWN = (
     ),
     Known(
         "linalg.lstsq", r"^output [12]: shape",
-        "residuals and ranks are there with every driver; PyTorch leaves some out",
+        "kernelrt returns residuals and ranks with every driver; PyTorch leaves some out",
     ),
     Known(
         "nn.CTCLoss", r"^gradient 0",
-        "it is the derivative for any `log_probs`; PyTorch gives the one for `log_probs` that come "
-        "from `log_softmax`",
+        "kernelrt's gradient holds for all `log_probs`; PyTorch's only for those that come from "
+        "`log_softmax`",
     ),
     Known(
         "nn.LPPool1d nn.LPPool2d nn.LPPool3d", r"^gradient 0: \S+\(0\.0\) .*expected \S+\(nan\)",
-        "the slope of `abs` at NaN is 0 and passes no NaN on",
+        "the derivative of `abs` at NaN is zero in kernelrt, and NaN in PyTorch",
     ),
 )  # fmt: skip
 

@@ -21,23 +21,31 @@ LONGEST: Final = 110
 
 HEAD: Final = """# Conformance
 
-Written by `python -m tests.conformance --write{more}`,
-with PyTorch {torch} and kernelrt {kernelrt}.
-PyTorch ships samples of the arguments that its operations and modules take. Each goes to both
-libraries, in kernelrt eagerly and in a jitted function, as float32, float64, int64 and bool where
-PyTorch takes these; the results, their types and shapes, and their first gradients are compared
-with PyTorch's in float64. At most {count} samples of each operation and type are drawn.
+This page compares kernelrt with PyTorch, operation by operation. The command
+`python -m tests.conformance --write{more}` wrote this page with PyTorch {torch} and
+kernelrt {kernelrt}.
 
-| outcome | |
+PyTorch ships sample arguments for its operations and modules. The command calls PyTorch and
+kernelrt with each sample, and kernelrt both eagerly and in a jitted function. The samples have the
+types float32, float64, int64 and bool, where PyTorch takes these. The command draws at most
+{count} samples of each operation and type.
+
+The command compares types, shapes and values of the results, and first gradients. A value agrees if
+it is close to PyTorch's value, or to the value that PyTorch computes in float64. Each call of
+kernelrt has one outcome. If the outcome of the eager call is not "same", there is no jitted call.
+In the reasons, n stands for a number.
+
+| outcome | meaning |
 |---|---|
 | same | values, types, shapes and gradients agree |
-| known | they differ on purpose, for a reason that is listed |
-| refused | an error of kernelrt says that it does not take these arguments |
-| missing | there is no such function |
+| known | the results differ on purpose; the table lists the reason |
+| refused | kernelrt raises an error that says that it does not take these arguments |
+| missing | kernelrt has no function of this name |
 | different, crashed | a bug |
 
-`python -m tests.conformance --array-api-tests PATH` runs the suite of the array API standard, of
-which PATH is a clone; see [array_api.md](array_api.md) for what is not there.
+`python -m tests.conformance --array-api-tests PATH` runs the test suite of the array API standard.
+PATH is a clone of its repository. [array_api.md](array_api.md) lists the parts of the standard that
+kernelrt does not have.
 """
 
 
@@ -70,18 +78,24 @@ def _suite(title: str, by_name: Mapping[str, list[Outcome]]) -> list[str]:
     alike = [n for n, found in by_name.items() if found and _only(found, "same")]
     others = {n: f for n, f in by_name.items() if f and n not in absent and n not in alike}
     shown = ", ".join(f"{everything[kind]} {kind}" for kind in KINDS if everything[kind])
+    counts = f"{len(alike)} agree in every sample, {len(others)} do not. Missing: {len(absent)}"
     lines = [
         f"## {title}", "",
-        f"{len(alike)} agree in every sample, {len(others)} not in all, {len(absent)} are missing.",
+        f"{title}: {counts}.", "",
         f"Outcomes: {shown}.", "",
-        "| name | same | not | why |", "|---|---|---|---|",
+        "| name | same | not the same | most frequent reasons (and how often) |",
+        "|---|---|---|---|",
     ]  # fmt: skip
     for name, outcomes in others.items():
         same = counted(outcomes)["same"]
         lines.append(f"| `{name}` | {same} | {len(outcomes) - same} | {_reasons(outcomes)} |")
-    lines += ["", "Missing: " + ", ".join(f"`{n}`" for n in absent) + ".", ""]
-    lines += ["Agree in every sample: " + ", ".join(f"`{n}`" for n in alike) + ".", ""]
+    lines += ["", f"{title} that are missing: {_listed(absent)}.", ""]
+    lines += [f"{title} that agree in every sample: {_listed(alike)}.", ""]
     return lines
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _only(outcomes: Iterable[Outcome], kind: str) -> bool:

@@ -132,10 +132,10 @@ def test_the_page_has_every_outcome():
         }
     }
     text = report.written(found, 4, "")
-    assert "1 agree in every sample, 1 not in all, 1 are missing." in text
+    assert "Operations: 1 agree in every sample, 1 do not. Missing: 1." in text
     assert "Outcomes: 2 same, 1 refused, 1 missing." in text
     assert "| `lu` | 1 | 1 | lu() takes n argument (1) |" in text
-    assert "Missing: `fft.fft`." in text
+    assert "Operations that are missing: `fft.fft`." in text
     assert counted(found["ops"]["lu"]) == {"same": 1, "refused": 1}
 
 
