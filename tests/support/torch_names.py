@@ -158,12 +158,17 @@ def written() -> str:
     same = sum(s == "same" for s in found.values())
     lines = [
         "# PyTorch's names", "",
-        "Written by `python -m tests.support.torch_names`. *Same* means that the name is there;",
-        "is of that kind (a class, a module, something to call); its options may be fewer, which",
-        "this page does not look at. *Near* says what to write instead.",
+        "This page lists the public names of PyTorch that kernelrt has or lacks. The command",
+        "`python -m tests.support.torch_names` writes the page.",
         "",
-        f"Of {len(found)} names that ordinary programs use most (a judgement, not a count),",
-        f"{same} are the same: {100 * same // len(found)} in 100. The others:",
+        "- *Same*: kernelrt has the name, and it names an object of the same kind (a class, a",
+        "  module or a function). A function may have fewer options; this page does not compare",
+        "  them.",
+        "- *Near*: the entry says what to write instead of the name.",
+        "- *No*: kernelrt does not have the name, and this page names no replacement.",
+        "",
+        f"We chose {len(found)} names that ordinary programs use most, by judgement and not by",
+        f"count. Of these, {same} are the same: {100 * same // len(found)} in 100. The others are:",
         "",
         *(f"- `{p}.{n}`: {s}" for (p, n), s in found.items() if s != "same"), "",
     ]  # fmt: skip
