@@ -28,10 +28,13 @@ from kernelrt.tensor.nodes.positions import (
     spelled_out,
     window,
 )
+from kernelrt.tensor.nodes.promotion import as_scalar, element
 from kernelrt.tensor.operation import operations
 from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.free_functions import creation
     from kernelrt.tensor.methods import masked
@@ -266,7 +269,8 @@ class IndexingMethods(_Below):
         """Select elements along `dim` at the positions given by `index`, which has the same rank.
 
         ``out[i, j] = self[index[i, j], j]`` for `dim` 0. The other axes of `index` may be shorter
-        than this tensor's. An `index` without elements may have any dtype and rank.
+        than this tensor's. A scalar is a vector of one element. An `index` without elements may
+        have any dtype and rank.
 
         Raises
         ------
@@ -281,12 +285,16 @@ class IndexingMethods(_Below):
     def _gathered(
         self, axis: int, index: TensorBase, name: str, *, from_end: bool = False
     ) -> Self:
-        places = self._along(axis, index, name, from_end=from_end)
-        node = self.uop
-        if not node.shape:  # one element, at position 0
-            picked = _gather(build.reshape(node, (1,)), [build.reshape(places[0], (1,))])
-            return self._of(build.reshape(picked, ()))
-        return self._of(_gather(node, places))
+        if not (self.ndim and index.ndim):
+            source, places = self._as_vector(), cast("Self", index)._as_vector()
+            if source.ndim == places.ndim == 1:
+                found = source._gathered(0, places, name, from_end=from_end)
+                return found.reshape(index.dims)
+        return self._of(_gather(self.uop, self._along(axis, index, name, from_end=from_end)))
+
+    def _as_vector(self) -> Self:
+        """Return a scalar as a vector of one element, and any other tensor itself."""
+        return self if self.ndim else self.reshape(1)
 
     def take_along_dim(self, indices: TensorBase, dim: int | None = None) -> Self:
         """Gather elements along `dim`, with this tensor and `indices` broadcast in the other axes.
@@ -312,18 +320,35 @@ class IndexingMethods(_Below):
     def scatter_add(self, dim: int, index: TensorBase, src: TensorBase) -> Self:
         """Return this tensor with each element of `src` added at its position in `index`.
 
-        ``out[index[i, j], j] += src[i, j]`` for `dim` 0, in row-major order of `index`.
+        ``out[index[i, j], j] += src[i, j]`` for `dim` 0, in row-major order of `index`. A scalar is
+        a vector of one element.
         """
-        axis = axis_of(dim, self.ndim)
-        if build.has_zero(self._lift(index, "index").dims):
+        values = self._lift(src, "src", like=True)
+        return self._scattered(
+            dim, index, values, "scatter_add",
+            lambda base, new, places: build.scatter_add(base, new, *places),
+        )  # fmt: skip
+
+    def _scattered(
+        self, dim: int, index: TensorBase, src: object, name: str,
+        rule: Callable[[UOp, UOp, Sequence[UOp]], UOp],
+    ) -> Self:  # fmt: skip
+        """Return this tensor with ``rule(old, new, positions)`` where `index` points."""
+        axis, given = axis_of(dim, self.ndim), self._lift(index, "index")
+        if build.has_zero(given.dims):
             return self._with_none_of(src)
-        places = self._along(axis, index, "scatter_add")
-        part = self._source(src, places[0].shape)
-        base = self.uop
-        if not base.shape:  # one element, at position 0
-            operands = (build.reshape(u, (1,)) for u in (base, part, places[0]))
-            return self._of(build.reshape(build.scatter_add(*operands), ()))
-        return self._of(build.scatter_add(base, part, *places))
+        if max(self.ndim, given.ndim) <= 1:  # a scalar is a vector of one element
+            base, given = self._as_vector(), given._as_vector()
+        else:
+            base = self
+        places = base._along(axis, given, name)
+        shape = places[0].shape
+        number = as_scalar(src)
+        if number is not None:
+            values = build.full(element(number, self.dtype, "value"), self.dtype, shape)
+        else:
+            values = self._source(src, shape)
+        return self._of(build.reshape(rule(base.uop, values, places), self.dims))
 
     def _with_none_of(self, src: object) -> Self:
         """Return this tensor if no element of `src` is used; gradients of `src` are zeros."""
@@ -334,6 +359,7 @@ class IndexingMethods(_Below):
     def _source(self, src: object, shape: tuple[Dim, ...]) -> UOp:
         """Return the part of `src` for which an index of `shape` has positions."""
         values = self._lift(src, "src", like=True)
+        values = values._as_vector() if len(shape) == 1 else values
         end = "" if values.ndim != len(shape) else first_lack(values.dims, shape)
         if end is not None:
             raise ShapeError(
@@ -367,9 +393,7 @@ class IndexingMethods(_Below):
                 f"than in the tensor's shape {format_shape(self.dims)}, not shape "
                 f"{format_shape(places.dims)}{end}"
             )
-        node = checked(places.uop, self.dims[axis] if self.dims else 1, from_end=from_end)
-        if not self.dims:
-            return [node]
+        node = checked(places.uop, self.dims[axis], from_end=from_end)
         return [
             node if a == axis else build.iota_along(node.shape, a) for a in range(self.ndim)
         ]

@@ -93,7 +93,8 @@ class ScatteringMethods(_Below):
         dim : int
             Axis of the positions in `index`.
         index : Tensor
-            Integers with as many axes as this tensor, none but `dim` longer than this tensor's.
+            Integers with as many axes as this tensor, none but `dim` longer than this tensor's. A
+            scalar is a vector of one element.
         src : Tensor or number
             Elements to write, of this tensor's dtype, at least as large as `index`.
         value : number, optional
@@ -148,25 +149,6 @@ class ScatteringMethods(_Below):
                 base, values, places, reduce, include_self=include_self
             ),
         )  # fmt: skip
-
-    def _scattered(
-        self, dim: int, index: TensorBase, src: object, name: str,
-        rule: Callable[[UOp, UOp, Sequence[UOp]], UOp],
-    ) -> Self:  # fmt: skip
-        axis = axis_of(dim, self.ndim)
-        if build.has_zero(self._lift(index, "index").dims):
-            return self._with_none_of(src)
-        places = self._along(axis, index, name)
-        shape = places[0].shape
-        number = as_scalar(src)
-        if number is not None:
-            values = build.full(element(number, self.dtype, "value"), self.dtype, shape)
-        else:
-            values = self._source(src, shape)
-        base = self.uop
-        if not base.shape:  # one element, at position 0
-            base, values, *places = (build.reshape(u, (1,)) for u in (base, values, *places))
-        return self._of(build.reshape(rule(base, values, places), self.dims))
 
     # ---- an index for each slice
 

@@ -48,6 +48,8 @@ ROWS = [
       for d in (0, 1, -1)),
     Row("gather_less", "x.gather(1, i)", ("4 b c", Index("2 m 1", "b"))),
     Row("gather_scalar", "x.gather(0, i)", ("a", Index("m", "a"))),
+    Row("gather_at_scalar", "x.gather(0, i)", ("a", Index("", "a"))),
+    Row("gather_from_scalar", "x.gather(0, i)", ("", Index("3", "1"))),
     Row("take_along_dim", "x.take_along_dim(i, 1)", ("a b", Index("1 m", "b")),
         ints=True),
     Row("take_along_dim_flat", "x.take_along_dim(i)", ("a b", Index("2 m", "a")), ints=True),
