@@ -128,7 +128,7 @@ class TensorBase(LazyHandle):
             return
         shape = self._shape
         if shape is None:
-            raise DTypeError("this tensor was never given a value; make one with kernelrt.tensor")
+            raise DTypeError("this tensor has no value; create tensors with kernelrt.tensor")
         data = self._memory
         if isinstance(data, Memory):
             data = Buffer.over(data, math.prod(shape), self.dtype)
@@ -317,8 +317,8 @@ class TensorBase(LazyHandle):
             node, before = other.uop, cast("UOp | None", self._uop)
             if self._address is not None:
                 raise GradientError(
-                    "the tensor was computed during this operation, by a finalizer or a signal "
-                    "handler, and a write to computed memory records no history; try again"
+                    "a finalizer or signal handler computed the tensor during this write, and a "
+                    "write to a computed tensor records no history; repeat the write"
                 )
             done = exchange(self, before, node, writes)
         state.births[0] += 1

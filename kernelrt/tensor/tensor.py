@@ -363,8 +363,8 @@ class Tensor(
         shape = target.dims
         if not broadcasts_to(self.dims, shape):
             raise ShapeError(
-                f"value: shape {format_shape(self.dims)} does not broadcast to the "
-                f"{format_shape(shape)} of the tensor"
+                f"value: shape {format_shape(self.dims)} does not broadcast to "
+                f"shape {format_shape(shape)} of the tensor"
             )
         if self.dtype is not target.dtype and self.dtype.kind > target.dtype.kind:
             raise DTypeError(

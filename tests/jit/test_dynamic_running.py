@@ -147,7 +147,7 @@ OPEN = {
     "x[4:1:-2]": (ShapeError, "whether 4 lies"), "x[10::-1]": (ShapeError, "whether 10 lies"),
     "x[:-4:-1]": (ShapeError, "whether -4 lies"), "x[:2:-1]": (ShapeError, "whether 2 lies"),
     "x[5:]": (ShapeError, "whether 5 lies"), "x[-5::2]": (ShapeError, "whether -5 lies"),
-    "x[x.shape[0] - 3 :: -1]": (IndexBoundsError, r"the slice end n \+ -3 can leave"),
+    "x[x.shape[0] - 3 :: -1]": (IndexBoundsError, r"the slice end n \+ -3 may lie outside"),
     "x[0:-1:-1]": (ShapeError, r"the slice \(0, n \+ -1\) of axis 0 could have a negative length"),
     "x['a'::-1]": (DTypeError, "expected integers as the ends of a slice, not str"),
     "x[:1.5:-2]": (DTypeError, "not float"),

@@ -249,9 +249,9 @@ def test_copies_and_pickles():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([[1, 2], [3]], r"data\[1\] has 1 elements, but data\[0\] has 2"),
-        ([[1, 2], 3], r"data\[1\] has no elements but is a number"),
-        ([[[1], [2]], [[3], [4, 5]]], r"data\[1\]\[1\] has 2 elements"),
+        ([[1, 2], [3]], r"data\[1\] is a list of 1 elements, but data\[0\] is a list of 2"),
+        ([[1, 2], 3], r"data\[1\] is a number, but data\[0\] is a list of 2"),
+        ([[[1], [2]], [[3], [4, 5]]], r"data\[1\]\[1\] is a list of 2 elements"),
     ],
 )
 def test_ragged_lists(data, message):

@@ -231,7 +231,7 @@ def _refused(case: dict[str, Any], error: krt.KernelrtError) -> bool:
     text = str(error)
     return any(words in text for words in (
         ", which holds ", "bools have no", "integers to the power", "cast the tensor",
-        "one more than", "expected a floating type", "is empty and has no such element",
+        "one more than", "expected a floating type", "is empty; expected at least 1 element",
         "cast class numbers", "does not fit in", "more than one value per channel", "cast them",
         "at most half",
     ))  # fmt: skip

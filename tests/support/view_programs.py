@@ -383,8 +383,8 @@ def _values(case: Case, library: Any) -> list[np.ndarray[Any, Any]]:
 #: Expected errors: a traced function has no masks, whose result sizes would depend on values; a
 #: gradient that a write invalidated is refused.
 REFUSED = re.compile(
-    r"how many elements|data: the tensor|write to y\.detach|assigned since|stored already"
-    "|keeps no history of its value"
+    r"number of elements that a boolean mask|size of the result depends on values|data: the tensor"
+    r"|write to y\.detach|assigned since|stored already|the tensor records no history and would"
 )
 
 

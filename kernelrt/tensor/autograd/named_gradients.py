@@ -112,7 +112,7 @@ def grad(
     ends = [end_of(t, i) for i, t in enumerate(wanted)]
     if grad_outputs is not None:
         if gradient is not None:
-            raise GradientError("grad_outputs: an alias of gradient; pass only one of the two")
+            raise GradientError("grad_outputs: it is an alias of gradient; pass only one of them")
         gradient = grad_outputs
     seeds = _seeds(outputs, gradient)
     asked = wanted_of(wanted, ends)
@@ -128,8 +128,9 @@ def grad(
         for i, end in enumerate(ends):
             if end not in found and not allow_unused and not materialize_grads:
                 raise GradientError(
-                    f"inputs[{i}]: the output does not depend on it; leave it out, or pass "
-                    "materialize_grads=True for zeros, or allow_unused=True for None in its place"
+                    f"inputs[{i}]: the output does not depend on this tensor; leave the tensor "
+                    "out, or pass materialize_grads=True to get zeros, or allow_unused=True to get "
+                    "None"
                 )
         return {
             end: t._of(node if create_graph else detach(node))

@@ -166,8 +166,8 @@ class Stale:
         return GradientError(
             f"{what}: a tensor that this result was computed from has been assigned since, so "
             "the gradient can no longer be computed; call backward() before the assignment "
-            "(optimizer.step() is one), pass h.detach() from step to step, and make assignments "
-            "in hooks of leaves only, not in hooks of results"
+            "(optimizer.step() is one), pass a tensor h from one step to the next as h.detach(), "
+            "and make assignments in hooks of leaves only, not in hooks of results"
         )
 
 

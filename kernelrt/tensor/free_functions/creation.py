@@ -243,7 +243,7 @@ def _check_rectangular(data: Sequence[Any], name: str) -> None:
         for (path, _), length in zip(level, lengths, strict=True):
             if length != lengths[0]:
                 raise ShapeError(
-                    f"{path} has {_count(length)}, but {level[0][0]} has {_count(lengths[0])}; "
+                    f"{path} is {_count(length)}, but {level[0][0]} is {_count(lengths[0])}; "
                     "nested lists must be rectangular"
                 )
         if not lengths or lengths[0] < 0:
@@ -262,7 +262,7 @@ def _check_rectangular(data: Sequence[Any], name: str) -> None:
 
 
 def _count(length: int) -> str:
-    return "no elements but is a number" if length < 0 else f"{length} elements"
+    return "a number" if length < 0 else f"a list of {length} elements"
 
 
 def tensor(
@@ -530,7 +530,8 @@ def arange(
         assert isinstance(end, int | UOp)
         if (missing := lacking(end, start)) is not None:
             raise ShapeError(
-                f"end: {format_size(end)} is less than start, {format_size(start)}{missing}"
+                f"end: expected at least start, {format_size(start)}, not "
+                f"{format_size(end)}{missing}"
             )
         count: Dim = build.difference(end, start)
         for bound, name in ((start, "start"), (build.difference(end, 1), "end")):

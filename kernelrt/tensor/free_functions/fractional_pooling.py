@@ -71,8 +71,9 @@ class Fractions:
         for size, count, kernel in zip(sizes, counts, self.kernel, strict=True):
             if count + kernel - 1 > size:
                 raise ShapeError(
-                    f"{self.name}: {count} windows of {kernel} do not fit in {size} elements: each "
-                    f"needs another start; expected at least {count + kernel - 1} elements"
+                    f"{self.name}: {count} windows of {kernel} do not fit in {size} elements, as "
+                    "each needs its own start; expected at least "
+                    f"{count + kernel - 1} elements"
                 )
         return counts
 

@@ -87,8 +87,8 @@ def histogram(
     """Return the histogram and the bin edges; counts are int64 unless weighted or a density."""
     if isinstance(bins, str):
         raise DTypeError(
-            f"numpy.histogram: bins: expected a number or bin edges, not {bins!r}; for this rule "
-            "call numpy.histogram(x.numpy(), ...)"
+            f"numpy.histogram: bins: expected a number or bin edges, not {bins!r}; to choose "
+            "bins by a rule, call numpy.histogram(x.numpy(), ...)"
         )
     x = as_float(a)
     if not isinstance(bins, int | np.integer):
@@ -165,7 +165,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = Fa
     if share.ndim == 1 and x.ndim != 1:
         if not isinstance(axis, int | np.integer):
             raise ShapeError(
-                "numpy.average: axis: weights are a vector, so expected an int axis for them"
+                f"numpy.average: axis: expected an int, as weights is a vector, not {axis!r}"
             )
         place = axis_of(axis, x.ndim, "axis")
         share = share.reshape(*(-1 if k == place else 1 for k in range(x.ndim)))

@@ -139,7 +139,7 @@ class ConversionMethods(_Below):
             return value
         if self.numel() != 1:
             raise ShapeError(
-                f"{asked.rstrip(',')}: expected a tensor with one element, not of shape "
+                f"{asked}: expected a tensor with one element, not of shape "
                 f"{format_shape(self.dims)}; index or reduce it first"
             )
         source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
@@ -274,11 +274,11 @@ class ConversionMethods(_Below):
                 f"bool: the truth value of a tensor of shape {format_shape(self.dims)} is "
                 "ambiguous; use any() or all(), or maximum() or minimum() instead of max() or min()"
             )
-        asked = "bool(), which if, while, and, not, min() and max() call,"
+        asked = "bool() (called by if, while, and, or, not, min() and max())"
         return builtins.bool(self._python(asked))
 
     def __float__(self) -> builtins.float:
-        return builtins.float(self._python("float(), which math.sqrt() and the like call,"))
+        return builtins.float(self._python("float() (called by math.sqrt() and similar functions)"))
 
     def __complex__(self) -> complex:
         return complex(self._python("complex()"))
@@ -291,7 +291,7 @@ class ConversionMethods(_Below):
             raise DTypeError(f"index: expected an integer tensor, not {self.dtype.name}")
         if is_tracing() and not self.ndim and (found := known(self)) is not None:
             return builtins.int(found)
-        return builtins.int(self._python("index(), which range() and list indexing call,"))
+        return builtins.int(self._python("index() (called by range() and list indexing)"))
 
     def __format__(self, spec: str) -> str:
         if not spec and (self.ndim or is_tracing()):
@@ -367,7 +367,7 @@ class ConversionMethods(_Below):
             `dtype` is missing. A tensor's dtype is its attribute ``dtype``.
         """
         if dtype is None:
-            raise DTypeError("dtype: expected a dtype to cast to; read the tensor's as x.dtype")
+            raise DTypeError("dtype: expected a dtype to cast to; to read the dtype, use x.dtype")
         return self.cast(dtype)
 
     def type_as(self, other: Self) -> Self:

@@ -172,7 +172,7 @@ def _scale(width: Dim) -> float:
 def _grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Split the query heads into groups that share a head of keys, and give keys a group axis."""
     if min(q.ndim, k.ndim, v.ndim) < 3:
-        raise ShapeError("enable_gqa: expected at least 3 axes, the third from the end for heads")
+        raise ShapeError("enable_gqa: expected at least 3 axes, with the heads in axis -3")
     heads, shared = (t._static_size(t.ndim - 3, "enable_gqa") for t in (q, k))
     if not same(v.dims[-3], shared) or shared == 0 or heads % shared:
         raise ShapeError(

@@ -106,7 +106,7 @@ def _diagonal(node: UOp, term: Term) -> tuple[UOp, Term]:
         if not same(node.shape[first], node.shape[second]):
             raise ShapeError(
                 f"einsum: {letter!r} occurs twice in an operand of shape "
-                f"{format_shape(node.shape)}, but its axes {first} and {second} differ"
+                f"{format_shape(node.shape)}, but axes {first} and {second} differ in size"
             )
         rest = [a for a in range(len(term)) if a not in (first, second)]
         node = _of_square(build.permute(node, [*rest, first, second]))
@@ -223,7 +223,7 @@ def tensordot(
     if count is not None:
         if not 0 <= count <= min(a.ndim, b.ndim):
             raise ShapeError(
-                f"dims: expected 0 to {min(a.ndim, b.ndim)} axes of shapes "
+                f"dims: expected 0 to {min(a.ndim, b.ndim)} axes to sum over for shapes "
                 f"{format_shape(a.dims)} and {format_shape(b.dims)}, not {count}"
             )
         first, second = list(range(a.ndim - count, a.ndim)), list(range(count))

@@ -382,7 +382,7 @@ def _unpooled(
     """Return the image sizes of unpooling."""
     if given is None:
         if min(usual) < 1:
-            raise ShapeError(f"{name}: the image would have sizes {tuple(usual)}; use less padding")
+            raise ShapeError(f"{name}: the image would have size {tuple(usual)}; use less padding")
         return tuple(usual)
     axes = len(usual)
     if not isinstance(given, tuple | list) or len(given) not in (axes, axes + 1, axes + 2):

@@ -112,7 +112,7 @@ class InPlaceMethods(_Below):
                 return None if done else new
         raise PlanBusyError(
             f"an assignment was interrupted {_MOST_TIMES} times by code that writes to the memory "
-            "that it reads; run the signal handler less often"
+            "that the assignment reads; run the signal handler less often"
         )
 
     def _replace(self, new: Self, name: str) -> Self:
@@ -155,7 +155,7 @@ class InPlaceMethods(_Below):
         if not state.is_grad_enabled() or not (self.requires_grad or new.requires_grad):
             return False
         if parameter or outside or self._born is not trace or hasattr(self, "_whose"):
-            why = "requires a gradient" if self.requires_grad else "keeps no history of its value"
+            why = "requires a gradient" if self.requires_grad else "records no history"
             raise changes_in_place(name, why)
         return True
 

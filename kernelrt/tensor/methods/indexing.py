@@ -226,7 +226,7 @@ class IndexingMethods(_Below):
         if not build.same_shape(mask.dims, sizes):
             raise AxisError(
                 f"index: a mask of shape {format_shape(mask.dims)} does not match the sizes "
-                f"{format_shape(sizes)} of its axes"
+                f"{format_shape(sizes)} of the axes that it indexes"
             )
         if isinstance(item, bool | np.bool_):
             return [self._lift(np.arange(int(item)), "index")]
@@ -363,8 +363,8 @@ class IndexingMethods(_Below):
         end = "" if values.ndim != len(shape) else first_lack(values.dims, shape)
         if end is not None:
             raise ShapeError(
-                f"src: expected at least {format_shape(shape)}, the shape of index, not "
-                f"{format_shape(values.dims)}{end}"
+                f"src: expected axes at least as long as in {format_shape(shape)}, the shape of "
+                f"index, not shape {format_shape(values.dims)}{end}"
             )
         return build.shrink(self._of_own_type(values, "src").uop, [(0, d) for d in shape])
 

@@ -19,13 +19,12 @@ _Method = Any
 def unknown_count() -> JitError:
     """Return the error for code that needs the number of elements that a mask selects."""
     return JitError(
-        "index: how many elements a mask of bools selects depends on data, which are not "
-        "computed while a function is traced; x[mask] += y, x[mask] = y and x[mask] = 2 * "
-        "y[mask] with one mask work, as they do not need the number; otherwise use "
-        "where(mask, x, other), x.masked_fill(mask, value) or x * mask, or "
-        "x.masked_select(mask, size=n) and mask.nonzero(size=n), which have a fixed size; if the "
-        "mask never changes, do not pass it as an argument, but convert it to an array before the "
-        "call: mask = mask.numpy()"
+        "index: the number of elements that a boolean mask selects depends on values, which are "
+        "unknown while a function is traced. Use an operation of fixed size: where(mask, x, "
+        "other), x.masked_fill(mask, value), x * mask, x.masked_select(mask, size=n) or "
+        "mask.nonzero(size=n). x[mask] = y, x[mask] += y and x[mask] = 2 * y[mask] with the same "
+        "mask work, too, as they need no number. If the mask never changes, do not pass it as an "
+        "argument, but convert it to an array before the call: mask = mask.numpy()"
     )
 
 

@@ -334,7 +334,7 @@ class MovementMethods(_Below):
             raise ShapeError(
                 f"{name}: the size {format_size(size)} of axis {axis} is known only at run time, "
                 f"but must be fixed; compute with x.shape[{axis}] and on the axis as a whole, or "
-                "leave it out of dynamic"
+                "leave the axis out of dynamic"
             )
         return size
 
@@ -408,7 +408,7 @@ class MovementMethods(_Below):
             f"{name}: the size {format_size(self.dims[axis])} of axis {axis} is known only at "
             f"run time, from {least} to {most}, and the number of parts depends on it; give the "
             f"size of each part, as in x.split((2, x.shape[{axis}] - 2)), narrow the bounds of its "
-            "Variable, or leave it out of dynamic"
+            "Variable, or leave the axis out of dynamic"
         )
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
@@ -476,7 +476,7 @@ class MovementMethods(_Below):
             raise ShapeError(
                 f"diagonal: the length of diagonal {offset} of matrices of shape {axes} depends on "
                 "sizes that are known only at run time; narrow the bounds of their Variables, or "
-                "leave them out of dynamic"
+                "leave the axes out of dynamic"
             )
         if most <= 0:
             return self.narrow(-1, 0, 0).narrow(-2, 0, 0).reshape(*lead, 0)
@@ -510,7 +510,9 @@ class MovementMethods(_Below):
             raise DTypeError(f"pad: expected pairs of ints, not {type(pad).__name__} ({pad!r})")
         if mode != "constant":
             if value:
-                raise ShapeError(f"value: mode {mode!r} takes none, not {value!r}; leave it out")
+                raise ShapeError(
+                    f"value: mode {mode!r} takes no value, not {value!r}; leave it out"
+                )
             return self._of(pad_modes.padded(self.uop, pad, mode))
         if len(pad) % 2 or len(pad) > 2 * self.ndim:
             raise ShapeError(
@@ -529,7 +531,9 @@ class MovementMethods(_Below):
             low, high = build.difference(0, _cut(lo)), build.total((d, _cut(hi)))
             room = build.difference(high, low)
             if dim_span(room)[0] < 0:
-                raise ShapeError(f"pad: ({lo}, {hi}) removes more than {format_size(d)} elements")
+                raise ShapeError(
+                    f"pad: ({lo}, {hi}) removes more than the {format_size(d)} elements of the axis"
+                )
             cut.append((low, high))
         node = build.shrink(node, cut)
         grow = [(lo if dim_span(lo)[0] >= 0 else 0, hi if dim_span(hi)[0] >= 0 else 0)

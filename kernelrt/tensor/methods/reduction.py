@@ -280,13 +280,13 @@ class ReductionMethods(_Below):
             least, most = dim_span(self.dims[axis])
             if most <= 0:
                 raise ShapeError(
-                    f"{name}: axis {axis} of {format_shape(self.dims)} is empty and has no such "
-                    "element"
+                    f"{name}: axis {axis} of {format_shape(self.dims)} is empty; expected at "
+                    "least 1 element"
                 )
             if least <= 0:
                 raise VariableError(
-                    f"{name}: axis {axis} of {format_shape(self.dims)} may be empty and have no "
-                    "such element; give its Variable a lower bound of at least 1"
+                    f"{name}: axis {axis} of {format_shape(self.dims)} may be empty; give its "
+                    "Variable a lower bound of at least 1"
                 )
 
     def any(self, dim: Dims = None, keepdim: bool = False) -> Self:

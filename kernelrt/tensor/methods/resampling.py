@@ -376,8 +376,8 @@ class ResamplingMethods(_Below):
             new = _scaled(old, factor or 1) if size is None else size
             if dim_span(old)[0] < 1 or dim_span(new)[0] < 1:
                 raise ShapeError(
-                    f"interpolate: axis {axis} of {format_size(old)} elements cannot have "
-                    f"{format_size(new)}; both sizes must be at least 1"
+                    f"interpolate: axis {axis} of {format_size(old)} elements cannot be "
+                    f"resized to {format_size(new)}; both sizes must be at least 1"
                 )
             if mode == "nearest" and len(sizes) == 2 and same(new, build.volume((old, 2))):
                 factor = None  # noqa: PLW2901 - use the sizes instead
@@ -619,7 +619,7 @@ def check_interpolation(mode: str, align_corners: object) -> None:
     if align_corners is not None:
         flag(align_corners, "align_corners")
         if mode in ("nearest", "nearest-exact", "area"):
-            raise ShapeError(f"align_corners: mode {mode!r} does not take it; leave it out")
+            raise ShapeError(f"align_corners: mode {mode!r} has no such option; leave it out")
 
 
 def factors_of(

@@ -207,11 +207,11 @@ class PartMethods(_Below):
             return not stored and bool(self._lineage or (new is not None and new._lineage))
         if bare or (trace is not None and self.is_realized):
             raise GradientError(
-                f"{'self' if own else 'value'}: gradients flow into it, but the tensor keeps no "
-                "history: it is a parameter, or comes from outside of the traced function. Join "
-                "the parts with kernelrt.stack, cat or where, or assign to a tensor that "
-                "kernelrt.zeros makes; if no gradient is meant to flow, pass value.detach() or use "
-                "kernelrt.no_grad()"
+                f"{'self' if own else 'value'}: it requires a gradient, but an assignment to a "
+                "parameter, or to a tensor from outside of the traced function, records no "
+                "history. Join the parts with kernelrt.stack, cat or where, or assign to a tensor "
+                "that kernelrt.zeros creates; if no gradient is meant to flow, pass value.detach() "
+                "or use kernelrt.no_grad()"
             )
         return True
 
@@ -242,8 +242,8 @@ class PartMethods(_Below):
         if views.is_detached(self):
             if state.local.grad and new.requires_grad:
                 raise GradientError(
-                    "value: gradients flow into it, and a detached view keeps no history; pass "
-                    "value.detach() if none is meant to flow, or write to a clone()"
+                    "value: it requires a gradient, but a detached view records no history; pass "
+                    "value.detach() if no gradient is meant to flow, or write to a clone()"
                 )
             value = new = value.detach()
         # Reading and writing the whole must be one step, or another thread's write could be lost.

@@ -182,8 +182,8 @@ def lacking(have: Dim, need: Dim) -> str | None:
     if high < 0:
         return ""
     return (
-        f", unless {format_size(have)} is at least {format_size(need)}, which is known only at run "
-        "time; raise the lower bound of its Variable"
+        f"; whether {format_size(have)} is at least {format_size(need)} is known only at run time, "
+        "so raise the lower bound of its Variable"
     )
 
 

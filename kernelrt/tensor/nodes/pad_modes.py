@@ -100,7 +100,7 @@ def _check(x: UOp, axis: int, need: int, mode: str, low: int, high: int) -> None
         )
     if dim_span(build.total((size, min(low, 0), min(high, 0))))[0] < 0:
         raise ShapeError(
-            f"pad: ({low}, {high}) cuts more off than the {format_size(size)} elements of the axis"
+            f"pad: ({low}, {high}) removes more than the {format_size(size)} elements of the axis"
         )
 
 

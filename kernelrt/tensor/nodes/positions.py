@@ -211,7 +211,7 @@ def position(item: object, size: Dim, axis: int) -> Dim:
         room = build.difference(size, item)
         if dim_span(item)[0] < 0 or dim_span(room)[0] < 1:
             raise IndexBoundsError(
-                f"index: {format_size(item)} can leave axis {axis} with size "
+                f"index: {format_size(item)} may be out of range for axis {axis} with size "
                 f"{format_size(size)}; narrow the bounds of its Variables"
             )
         return item
@@ -247,7 +247,7 @@ def limit(item: object, default: Dim, size: Dim, axis: int, *, back: bool = Fals
             return 0  # clipped
         if dim_span(item)[0] < 0 or dim_span(room)[0] < 0:
             raise IndexBoundsError(
-                f"index: the slice end {format_size(item)} can leave axis {axis} with size "
+                f"index: the slice end {format_size(item)} may lie outside axis {axis} with size "
                 f"{format_size(size)}; narrow the bounds of its Variables"
             )
         return place
@@ -274,7 +274,7 @@ def _open_size(number: int, axis: int, size: Dim, use: str) -> str:
     """Return the error message for an index that may or may not be in range."""
     return (
         f"index: whether {number} lies within axis {axis} with size {format_size(size)} is "
-        f"known only at run time; raise the Variable's lower bound or {use} by a Variable"
+        f"known only at run time; raise the Variable's lower bound, or {use} by a Variable"
     )
 
 
@@ -326,8 +326,8 @@ def elements(tensor: TensorBase, name: str, instead: str) -> np.ndarray[Any, Any
     found = known(tensor)
     if found is None:
         raise JitError(
-            f"{name}: how many elements there are depends on data, which has no values while a "
-            f"function is traced; {instead}, or call {name} outside of the function"
+            f"{name}: the size of the result depends on values, which are unknown while a function "
+            f"is traced; {instead}, or call {name} outside of the function"
         )
     return found
 
