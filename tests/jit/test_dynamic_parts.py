@@ -133,7 +133,7 @@ OPEN = {
     "unbind: the size n of axis 0 is known only at run time": lambda x: x.unbind(0),
     r"diagonal: the length of diagonal 0 of matrices of shape \(n, 3\)": lambda x: x.diagonal(),
     "scale_factor: 0.7 times the size n": lambda x: interpolate(x.T[None], scale_factor=0.7),
-    "interpolate: axis 2 of n elements cannot have 5": lambda x: interpolate(x.T[None], size=5),
+    "interpolate: axis 2 of n elements cannot be resized": lambda x: interpolate(x.T[None], size=5),
     "size: expected sizes of at least 1": lambda x: interpolate(x[None], size=x.shape[0]),
     r"interpolate with antialias=True: the size n \+ 1 of axis 3": lambda x: interpolate(
         longer(x).T[None, None], size=3, mode="bilinear", antialias=True),

@@ -204,7 +204,7 @@ def test_what_is_refused():
         (ShapeError, "at least 5 elements, not 4", lambda: x.pad((4, 0), "reflect")),
         (ShapeError, "at least 5 elements, not 4", lambda: x.pad((0, 5), "circular")),
         (ShapeError, "expects one to three pairs", lambda: krt.ones(3).pad((1, 1), "reflect")),
-        (ShapeError, "value: mode 'reflect' takes none", lambda: x.pad((1, 1), "reflect", 2.0)),
+        (ShapeError, "value: mode 'reflect' takes no value", lambda: x.pad((1, 1), "reflect", 2.0)),
         (ShapeError, "mode: expected one of", lambda: x.pad((1, 1), "mirror")),
         (ShapeError, "are not divisible by 2", lambda: x.unsqueeze(0).pixel_shuffle(2)),
         (ShapeError, "are not divisible into 2 groups", lambda: x.channel_shuffle(2)),
