@@ -60,7 +60,7 @@ def train_test_split(
     rng = generator_of(_seed(seed), 0)
     if stratify is not None:
         if not shuffle:
-            raise ShapeError("stratify: rows are chosen at random; leave out shuffle=False")
+            raise ShapeError("stratify: it needs shuffle=True, as it chooses rows at random")
         chosen = _stratified(as_array(stratify, "stratify"), rows, train, test, rng)
     else:
         order = rng.permutation(rows) if shuffle else np.arange(rows)
@@ -112,7 +112,7 @@ def _stratified(
     names, which, counts = np.unique(classes, return_inverse=True, return_counts=True)
     if counts.min() < 2:
         raise ShapeError(
-            f"stratify: class {names[counts.argmin()]} has only one row, but both parts need one"
+            f"stratify: class {names[counts.argmin()]} has only one row, but both parts need a row"
         )
     if min(train, test) < len(names):
         raise ShapeError(

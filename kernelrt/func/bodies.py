@@ -149,20 +149,21 @@ def check_carry(name: str, what: str, before: object, after: Any) -> list[Tensor
     made = plain_tree(after, f"{name}: {what}")
     if not alike(before, made):
         raise ShapeError(
-            f"{name}: {what}: the body returns {nesting(made)} for {nesting(before)}, where * is a "
-            "tensor; the nesting has to stay the same in every iteration"
+            f"{name}: {what}: expected the body to return the nesting {nesting(before)} that it "
+            f"receives, not {nesting(made)}, where * is a tensor"
         )
     out = []
     for (path, old), new in zip(named_leaves(before), flatten(made, before, what), strict=True):
         if not build.same_shape(old.dims, new.dims):
             raise ShapeError(
                 f"{name}: {what}{path}: the body changes the shape {format_shape(old.dims)} to "
-                f"{format_shape(new.dims)}; it has to stay the same in every iteration"
+                f"{format_shape(new.dims)}; expected the same shape in every iteration"
             )
         if new.dtype is not old.dtype:
             raise DTypeError(
-                f"{name}: {what}{path}: the body changes {old.dtype.name} to {new.dtype.name}; "
-                f"start with that type, or cast the new value, as in x.to({old.dtype.name!r})"
+                f"{name}: {what}{path}: the body changes the dtype {old.dtype.name} to "
+                f"{new.dtype.name}; start with {new.dtype.name}, or cast the new value, as in "
+                f"x.to({old.dtype.name!r})"
             )
         out.append(new)
     return out
@@ -253,11 +254,14 @@ class Body:
             made.result = self.function(*args)
             nodes = [node_of(t) for t in taken(made.result)]
         if inner.found or inner.left:
+            told = (
+                "the body adds to gradients from before" if inner.found else
+                "the body leaves gradients behind"
+            )
             raise GradientError(
-                f"{self.name}: the body "
-                + ("adds to gradients from before" if inner.found else "leaves gradients behind")
-                + ", which would be those of a single iteration; in the body, call the optimizer's "
-                "zero_grad() before backward() and step() after it, or use krt.func.grad"
+                f"{self.name}: {told}, which would be those of a single iteration; in the body, "
+                "call the optimizer's zero_grad() before backward() and step() after it, or use "
+                "krt.func.grad"
             )
         values = [node for _, node in inner.assigned]
         bare = rewritten([*nodes, *values, *inner.roots], self._bare)

@@ -210,15 +210,16 @@ def _like_first(name: str, first: Any, other: Any) -> list[Tensor]:
         )
     leaves = flatten(other, first, name)
     for (path, one), another in zip(named_leaves(first), leaves, strict=True):
-        what = f"{name}: the functions give different results: result{path} has "
         if not build.same_shape(one.dims, another.dims):
             raise ShapeError(
-                f"{what}shape {format_shape(one.dims)} and {format_shape(another.dims)}; "
-                "shapes have to agree, for example by broadcast_to()"
+                f"{name}: the functions give different results: result{path} has shape "
+                f"{format_shape(one.dims)} and {format_shape(another.dims)}; shapes have to agree, "
+                "for example by broadcast_to()"
             )
         if one.dtype is not another.dtype:
             raise DTypeError(
-                f"{what}type {one.dtype.name} and {another.dtype.name}; types have to agree, "
-                f"for example by x.to({one.dtype.name!r})"
+                f"{name}: the functions give different results: result{path} has dtype "
+                f"{one.dtype.name} and {another.dtype.name}; dtypes have to agree, for example by "
+                f"x.to({one.dtype.name!r})"
             )
     return leaves

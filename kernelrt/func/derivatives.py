@@ -36,7 +36,8 @@ def entering(
             raise DTypeError(f"argnums: expected an int or a tuple of ints, not {argnums!r}")
         if not -len(args) <= place < len(args):
             raise ShapeError(
-                f"argnums: {place} names no argument of {name}; it was called with {len(args)}"
+                f"argnums: {place} is out of range, as {name} was called with {len(args)} "
+                "positional arguments"
             )
         if not places or len({p % len(args) for p in places}) < len(places):
             raise ShapeError(f"argnums: expected each argument at most once, not {argnums}")

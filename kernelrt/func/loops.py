@@ -225,10 +225,10 @@ def _length(arrays: Any, length: object) -> Dim:
         if not t.dims:
             raise ShapeError(f"scan: xs{path}: expected an array with a first axis, not shape ()")
         if found is not None and not same(t.dims[0], found):
+            giver = "as length says" if length is not None else "as the arrays before it have"
             raise ShapeError(
-                f"scan: xs{path}: its first axis has size {format_size(t.dims[0])}, but there are "
-                f"{format_size(found)} iterations by "
-                + ("length" if length is not None else "the arrays before it")
+                f"scan: xs{path}: expected a first axis of size {format_size(found)}, {giver}, not "
+                f"{format_size(t.dims[0])}"
             )
         found = t.dims[0]
     if found is None:

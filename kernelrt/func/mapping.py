@@ -128,7 +128,7 @@ def _either(value: Any, other: Any, name: str, other_name: str) -> Any:
     if other is _NOT_GIVEN:
         return value
     if value != 0:
-        raise DTypeError(f"{name}: {other_name} is another name for it; give only one of the two")
+        raise DTypeError(f"{name}: {other_name} is an alias of {name}; give only one of the two")
     return other
 
 
@@ -238,7 +238,7 @@ class _Mapping:
         ]
         new = [(tensor, Tensor._of(node)) for tensor, node in alike]
         for given, value in back:
-            path = f"{given.path}: assigned to by the function that vmap calls"
+            path = f"{given.path}, to which the function that vmap calls assigns"
             given.tensor._replace(value, path)
         with state.no_grad():
             assign_all(new)
@@ -279,7 +279,7 @@ class _Mapping:
         for key, given in self._given.items():
             made = _copy(stack([inside[key] for inside in members], given.axis))
             if not _same(made, _copy(given.tensor)):
-                path = f"{given.path}: assigned to by the function that vmap calls"
+                path = f"{given.path}, to which the function that vmap calls assigns"
                 given.tensor._replace(made, path)
         return self._put_together(outs, out_axes)
 

@@ -140,7 +140,8 @@ def _by_tensor(module: object, given: Mapping[str, Tensor]) -> dict[int, Tensor]
             )
         if found.setdefault(id(own[name]), tensor) is not tensor:
             raise StateError(
-                f"{name}: another name of the tensor is given a different tensor; give only one"
+                f"{name}: the module has this tensor under another name, too, for which a "
+                "different tensor is given; give only one"
             )
     return found
 

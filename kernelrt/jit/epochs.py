@@ -133,7 +133,7 @@ class Epochs(JitCore, Generic[R]):
             )
         if threading.get_ident() in state.differentiating:
             raise JitError(
-                f"{what} cannot be differentiated; call it outside the function that is"
+                f"{what} cannot be differentiated; call it outside the differentiated function"
             )
         return _work().run_epochs(  # type: ignore[no-any-return]
             self, args, kwargs, const or {}, batch_size=batch_size, shuffle=shuffle, epochs=epochs,

@@ -414,8 +414,8 @@ class JitFunction(Epochs[R]):
         if self.retraces == RETRACES_BEFORE_WARNING:
             warnings.warn(
                 f"{self._name} was traced {self._traced} times, the last time because "
-                f"{self._order[-1].why}. Pass numbers that change as floats or arrays, and make "
-                "axes that change dynamic, or pad them. explain() lists all plans.",
+                f"{self._order[-1].why}. Pass changing numbers as floats or arrays, and make axes "
+                "of changing size dynamic, or pad them. explain() lists all plans.",
                 RetraceWarning,
                 stacklevel=5,
             )

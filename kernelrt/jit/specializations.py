@@ -71,5 +71,5 @@ def reason(
             what = "require a gradient" if ask is lineage_kind else "be a parameter"
             return f"{call.leaves[i]} began or ceased to {what}"
     if alike[-1].traced.records not in (None, state.local.grad):
-        return f"gradients are {'' if state.local.grad else 'not '}recorded where it is called"
+        return f"gradients are {'' if state.local.grad else 'not '}recorded at the call"
     return alike[-1].traced.watch.differs() or "its state moved in memory"

@@ -87,7 +87,7 @@ def _reduced(module: Any, protocol: Any) -> tuple[Any, ...]:
         raise StateError(
             f"{kind.__name__}: cannot be copied or pickled while {', '.join(_table(module))} is "
             "computed, as the class defines its own copying; remove the computation first, or "
-            "keep state_dict()"
+            "copy its state_dict() instead"
         )
     return _made, (kind, _table(module), *given[1:]), *rest
 

@@ -181,7 +181,7 @@ def _check_name(name: str, *, safe: bool) -> None:
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
-        raise StateError(f"state: {name!r} is no valid name: it has a lone surrogate") from None
+        raise StateError(f"state: {name!r} is not a valid name: it has a lone surrogate") from None
     why = None
     if safe and name == _METADATA:
         why = "the format reserves this name"
@@ -424,7 +424,8 @@ def _write_safetensors(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
     text += b" " * (-len(text) % 8)  # aligns the elements
     if len(text) > _MOST_HEADER:
         raise StateError(
-            f"state: names and shapes take {len(text)} bytes, but at most {_MOST_HEADER} fit"
+            f"state: names and shapes take {len(text)} bytes, but the header of a .safetensors "
+            f"file has at most {_MOST_HEADER}"
         )
     file.write(len(text).to_bytes(8, "little") + text)
     for array in arrays:
@@ -439,7 +440,7 @@ def _read_safetensors(
     length = int.from_bytes(file.read(8), "little")
     room = size - 8 - length
     if size < 8 or room < 0 or length > _MOST_HEADER:
-        _broken(f"its header would have {length} bytes, which does not fit")
+        _broken(f"its header would have {length} bytes, more than the file or the format allows")
     header = json.loads(file.read(length).decode("utf-8"), object_pairs_hook=_once)
     if not isinstance(header, dict):
         _broken("its header is not a JSON object")

@@ -521,7 +521,7 @@ def _not_a_tensor(
             is_array = hasattr(value, "__array__") or hasattr(value, "__dlpack__")
             way = ", or pass it to a jitted function, which takes arrays" if is_array else ""
             return DTypeError(
-                f"{name}: {type(module).__name__} expects a Tensor, not {kind_name(value)}; make "
-                f"one with kernelrt.tensor{way}"
+                f"{name}: {type(module).__name__} expects a Tensor, not {kind_name(value)}; "
+                f"convert it with kernelrt.tensor{way}"
             )
     return None

@@ -176,11 +176,11 @@ class _Recurrent(Module):
             x = input
         check_features(x, self.input_size, f"{type(self).__name__}({self.input_size}, ...)")
         if x.ndim not in (2, 3) or (x.ndim == 2 and lengths is not None):
-            raise ShapeError(
-                "input: expected axes (steps, batch, features)"
-                + (" or (steps, features)" if lengths is None else " with lengths")
-                + f", not the shape {format_shape(x.dims)}"
+            wanted = (
+                "axes (steps, batch, features) or (steps, features)" if lengths is None else
+                "axes (steps, batch, features) with lengths"
             )
+            raise ShapeError(f"input: expected {wanted}, not the shape {format_shape(x.dims)}")
         single = x.ndim == 2
         across = self.batch_first and not packed and not single
         x = x.unsqueeze(1) if single else x.transpose(0, 1) if across else x

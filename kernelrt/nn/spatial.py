@@ -44,8 +44,8 @@ def sizes(name: str, value: object, least: int, axes: int) -> tuple[int, ...]:
     each = value if isinstance(value, tuple | list) else (value,) * axes
     found = tuple(size for size in map(whole, each) if size is not None)
     if len(each) != axes or len(found) != axes:
-        wanted = "" if axes == 1 else f" or {'a pair' if axes == 2 else 'three'} of ints"
-        raise DTypeError(f"{name}: expected an int{wanted}, not {value!r}")
+        wanted = ("an int", "an int or a pair of ints", "an int or three ints")[axes - 1]
+        raise DTypeError(f"{name}: expected {wanted}, not {value!r}")
     for size in found:
         if size < least:
             raise ShapeError(f"{name}: expected at least {least}, not {size}")

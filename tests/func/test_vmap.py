@@ -110,7 +110,7 @@ def test_torchs_names_of_axes():
     ours = krt.vmap(lambda x: f(krt, x), in_dims=1, out_dims=2)(krt.tensor(X))
     theirs = torch.func.vmap(lambda x: f(torch, x), in_dims=1, out_dims=2)(torch.tensor(X))
     close(ours, theirs.numpy())
-    with pytest.raises(krt.DTypeError, match="in_dims is another name"):
+    with pytest.raises(krt.DTypeError, match="in_dims is an alias of in_axes"):
         vmap(krt.dot, in_axes=1, in_dims=1)
 
 

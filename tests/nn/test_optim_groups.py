@@ -435,7 +435,7 @@ def test_bad_groups_are_named():
         (krt.ShapeError, "ns_steps", lambda: nn.optim.Muon(a[:1], ns_steps=100)),
         (krt.ShapeError, "adjust_lr_fn", lambda: nn.optim.Muon(a[:1], adjust_lr_fn="most")),
         (krt.ShapeError, "line_search_fn", lambda: nn.optim.LBFGS(a, line_search_fn="weak")),
-        (krt.ShapeError, "one group", lambda: nn.optim.LBFGS(groups(a))),
+        (krt.ShapeError, "only one parameter group", lambda: nn.optim.LBFGS(groups(a))),
         (krt.DTypeError, "closure", lambda: nn.optim.LBFGS(a).step()),
         (krt.JitError, "add_param_group",
          krt.jit(lambda: bfgs.add_param_group({"params": a}))),

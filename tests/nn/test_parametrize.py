@@ -288,7 +288,7 @@ def test_what_is_computed_from_something_computed():
     before = layer.weight.detach().numpy().copy()
     parametrize.register_parametrization(layer, "weight_v", Scaled(3.0))
     same(layer.weight, krt.tensor(before))
-    with pytest.raises(StateError, match=r"from 'weight_v', .* make that a plain parameter"):
+    with pytest.raises(StateError, match=r"from 'weight_v', .* make 'weight_v' a plain parameter"):
         nn.utils.remove_weight_norm(layer)
     with pytest.raises(StateError, match="name: 'weight' of Linear is not computed by this"):
         nn.utils.remove_spectral_norm(layer)

@@ -84,7 +84,7 @@ class LBFGS(Optimizer):
     def _add(self, given: Mapping[str, Any], name: str) -> None:
         if self.param_groups:
             raise ShapeError(
-                "params: expected one group, as LBFGS supports no more; use an optimizer for each"
+                "params: LBFGS supports only one parameter group; use an optimizer for each group"
             )
         super()._add(given, name)
 

@@ -426,7 +426,10 @@ def _of_torch(value: object) -> str:
     """Return a hint for objects of PyTorch."""
     if not kind_name(value).startswith("torch."):
         return ""
-    return " of a kernelrt model, whose load_state_dict accepts the weights of the PyTorch model"
+    return (
+        ", where model is built from kernelrt.nn; its load_state_dict() accepts the state_dict() "
+        "of the PyTorch model"
+    )
 
 
 def _check_params(params: object, name: str, others: Iterable[Tensor]) -> list[Tensor]:

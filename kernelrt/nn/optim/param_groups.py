@@ -288,8 +288,8 @@ class Group(MutableMapping[str, Any]):
         """
         if member_hyperparameters.is_vector(value) and not self.rate.ndim:
             raise ShapeError(
-                "lr: expected one number, because the optimizer was made with one and plans read "
-                "it as such; for one rate per member make the optimizer with a vector"
+                "lr: expected one number, because the optimizer was created with one and plans "
+                "read one; for a rate per member, create the optimizer with a vector as lr"
             )
         if not isinstance(value, Tensor):
             several = member_hyperparameters.is_vector(value)

@@ -206,7 +206,7 @@ def _restore(module: M, name: str, kind: type[_Norm]) -> M:
         if source not in module.__dict__:
             raise StateError(
                 f"name: {name!r} is computed from {source!r}, which {type(module).__name__} does "
-                "not hold itself; make that a plain parameter first"
+                f"not hold itself; make {source!r} a plain parameter first"
             )
     with no_grad():
         weight = getattr(module, name).detach().clone()
