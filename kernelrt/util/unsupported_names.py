@@ -154,7 +154,7 @@ def _advice(instead: str) -> str:
 
 @functools.cache
 def _text(kind: type, owner: str, name: str, instead: str) -> str:
-    text = f"{owner} has no {name!r}, which PyTorch's has"
+    text = f"{owner} has no {name!r}, unlike PyTorch's"
     if instead:
         return text + _advice(instead)
     there = [n for base in kind.__mro__ for n, value in vars(base).items()

@@ -17,7 +17,7 @@ X = krt.ones(3)
 
 
 @pytest.mark.parametrize(("look", "text"), [
-    (lambda: X.cuda, "a Tensor of kernelrt has no 'cuda', which PyTorch's has; use x itself"),
+    (lambda: X.cuda, "a Tensor of kernelrt has no 'cuda', unlike PyTorch's; use x itself"),
     (lambda: X.apply_(abs), r"no 'apply_', .*kernelrt\.call"),
     (lambda: X.set_, r"no 'set_', .*; use another tensor"),
     (lambda: X.istft, r"no 'istft', .*; .* the closest is numpy\.fft"),
