@@ -573,17 +573,17 @@ def _undecided(question: str, *nodes: UOp) -> VariableError:
     text = render(nodes[0])
     asked = f"{question}({text})" if question.isalpha() else f"{text} {question}"
     number = question in ("int", "float", "round", "format")
-    numbers = "a Python number" if number else "a decision"
+    wanted = "a number" if number else "a hash" if question == "hash" else "True or False"
     instead = (
         "compute with the size itself, as in x / n, n // 2 or n ** 0.5, or convert it to a tensor "
         "with kernelrt.tensor(n)"
         if number
-        else "sets and dicts need the hash; compare sizes one by one, and use another key"
+        else "use another key in sets and dicts, and compare sizes one by one"
         if question == "hash"
         else "decide at run time with where(kernelrt.tensor(n) > 3, a, b) or maximum()"
     )
     return VariableError(
-        f"{asked}: Python needs {numbers}, but the size is known only at run time: one trace "
+        f"{asked}: Python needs {wanted}, but the size is known only at run time, as one trace "
         f"serves all values of {_variables(*nodes)}; {instead}, narrow the bounds, or leave the "
         "axis out of dynamic to get a plan for each size"
     )

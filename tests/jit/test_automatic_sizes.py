@@ -99,7 +99,7 @@ def test_a_branch_on_the_size_keeps_each_size_apart() -> None:
         np.testing.assert_allclose(branched(np.ones(n)).item(), n + (n != 5))
     assert not names(branched)
     assert len(branched.plans) == 6
-    assert "not dynamic: size_0 == 5: Python needs a decision" in branched.explain()
+    assert "not dynamic: size_0 == 5: Python needs True or False" in branched.explain()
     attempts = len(traced) - len(branched.plans)
     assert 0 < attempts <= 3
 

@@ -213,7 +213,7 @@ def undecided(error: Exception) -> bool:
 
     if isinstance(error, errors.VariableError | errors.IndexBoundsError):
         return any(words in str(error) for words in (
-            "Python needs a decision", "may be empty", "known only at run time",
+            "Python needs True or False", "may be empty", "known only at run time",
         ))
     # Memory is allocated for the largest sizes, and their cube may not fit.
     large = errors.OutOfMemoryError
