@@ -198,7 +198,10 @@ class PlanMemory:
         if buffer.size != entry.size:
             raise ShapeError(f"buffer: expected {entry.size} elements, not {buffer.size}")
         if buffer.readonly and self.writes(index):
-            raise PlanBuildError(f"buffer: the plan writes buffer {index}; this one is read-only")
+            raise PlanBuildError(
+                f"buffer: expected a writable one, as the plan writes buffer {index}, not a "
+                "read-only one"
+            )
 
     def _check_overlap(self, new: Mapping[int, Buffer]) -> None:
         dirty = self._written()

@@ -266,13 +266,13 @@ class Unwritten(NamedTuple):
         """Error message: the problem and the way out."""
         nothing = self.missing == [(0, self.wanted)]
         parts = " and ".join(f"{start} to {stop}" for start, stop in self.missing[:3])
-        parts += ", among others" * (len(self.missing) > 3)
+        parts += " and others" * (len(self.missing) > 3)
         if self.op is None:
             if nothing:
                 return f"output: no op writes intermediate {self.buffer}"
             return (
                 f"output {self.position}: no op writes bytes {parts} of intermediate "
-                f"{self.buffer}; write them, or make a view of the other bytes the output"
+                f"{self.buffer}; write them, or use a view of the other bytes as the output"
             )
         if nothing:
             return (

@@ -145,16 +145,16 @@ def index_error(
         least = -size
         index -= size if index < 0 else 0
     who = launch.label if origin is None else str(origin)
-    takes = f"{least} to {size - 1}" if size else "none"
-    text = f"index {index} is out of range for an axis of {size}: {who} takes {takes}"
+    takes = f"{least} to {size - 1}" if size else "no index"
+    text = f"index {index} is out of range for an axis of size {size}: {who} takes {takes}"
     load = next(_read(check.src[0]), None)
     if load is not None:
         place = launch.buffer_indices[load.src[0].arg[0]]
         buffer = buffers[place]
-        text += f"; it was read from {buffer.label or f'buffer {place}'}"
-        text += f" ({buffer.size} {buffer.dtype.name})"
+        source = f"{buffer.label or f'buffer {place}'} ({buffer.size} {buffer.dtype.name})"
+        text += f"; the index was read from {source}"
     if origin is not None:
-        text += f" by {launch.label}"
+        text += f", in {launch.label}"
     error = IndexBoundsError(text)
     error.index, error.size = index, size
     return error

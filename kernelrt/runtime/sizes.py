@@ -75,8 +75,10 @@ def launch_size(dim: Dim, number: int, what: str, values: Mapping[str, int]) -> 
         return number
     text = render(dim) if isinstance(dim, UOp) else str(dim)
     given = ", ".join(f"{name}={value}" for name, value in values.items())
-    problem = "is below 1" if number < 1 else "does not fit 64 bits"
-    raise VariableError(f"{what}: {text} {problem} ({number}) for {given or 'no variables'}")
+    raise VariableError(
+        f"{what}: expected a number from 1 to 2**63 - 1, but {text} is {number} for "
+        f"{given or 'no variables'}"
+    )
 
 
 def variables_of(dims: Iterable[Dim]) -> list[UOp]:

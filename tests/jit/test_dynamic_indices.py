@@ -119,7 +119,7 @@ def test_an_index_of_nothing_that_may_be_something_is_checked():
     n = krt.Variable("n", 0, 40)
     jitted = krt.jit(rows("one for all"), dynamic={"x": {0: n}, "c": {0: n}})
     given = np.ones((2, 3), np.float32), np.arange(2)
-    with pytest.raises(IndexBoundsError, match="index 5 is out of range for an axis of 2"):
+    with pytest.raises(IndexBoundsError, match="index 5 is out of range for an axis of size 2"):
         jitted(*given, np.array([5]))
     assert jitted(*given, np.array([-1])).tolist() == [2.0] * 3
 

@@ -178,7 +178,7 @@ def test_memory_of_numpy_is_read_when_values_are():
 def test_an_index_out_of_range_is_told_by_compiled_code():
     x, i = krt.tensor(drawn(4)), krt.tensor([1, 4])
     for _ in range(3):
-        with pytest.raises(krt.IndexBoundsError, match="index 4 is out of range for an axis of 4"):
+        with pytest.raises(krt.IndexBoundsError, match=r"index 4 is out of range .* of size 4"):
             (x[i] * 2).numpy()
     y = krt.zeros(4).realize()
     y[i] = 1.0

@@ -374,7 +374,7 @@ def test_an_index_out_of_range_is_told_for_each_size() -> None:
         table = OURS[0][:n]
         good, bad = krt.tensor([0, n - 1]), krt.tensor([0, n])
         np.testing.assert_array_equal((table[good] * 1).numpy(), X[[0, n - 1]])
-        with pytest.raises(IndexBoundsError, match=f"index {n} is out of range for an axis of {n}"):
+        with pytest.raises(IndexBoundsError, match=f"index {n} is out of range .* of size {n}"):
             (table[bad] * 1).numpy()
 
 

@@ -132,7 +132,7 @@ def test_an_index_out_of_range_leaves_parameters_as_they_were():
     before = table.numpy().copy()
     index = krt.from_numpy(np.array([1, 2, 99]))
     table.assign(table - 0.1 * table[index].sum())
-    with pytest.raises(krt.IndexBoundsError, match="index 99 is out of range for an axis of 10"):
+    with pytest.raises(krt.IndexBoundsError, match=r"index 99 is out of range .* of size 10"):
         table.realize()
     np.testing.assert_array_equal(table.numpy(), before)
 

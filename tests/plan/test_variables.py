@@ -155,7 +155,7 @@ def test_a_launch_size_below_one_raises_and_changes_nothing():
     chain = Chain(np.zeros(16))
     chain.builder.add_kernel(kernel, [0])
     plan = chain.build(0)
-    with pytest.raises(VariableError, match=r"global_size\[0\].* is below 1 \(0\) for k=0"):
+    with pytest.raises(VariableError, match=r"global_size\[0\]: .* from 1 to .* is 0 for k=0"):
         plan.execute_with_vars(k=0)
     assert plan.values == {"k": 16}
     assert not chain.arrays[0].any()
@@ -172,7 +172,7 @@ def test_a_launch_size_that_overflows_raises():
     chain = Chain(np.zeros(16))
     chain.builder.add_kernel(kernel, [0], vals={"k": 1})
     plan = chain.build(0)
-    with pytest.raises(VariableError, match="does not fit 64 bits"):
+    with pytest.raises(VariableError, match=r"expected a number from 1 to 2\*\*63 - 1"):
         plan.execute_with_vars(k=1 << 40)
     assert plan.values == {"k": 1}
     plan.execute()
