@@ -96,7 +96,8 @@ class Dependent(Constraint):
     def check(self, value: Any) -> Any:  # noqa: ARG002 - interface
         """Raise ShapeError: this placeholder cannot check values."""
         raise ShapeError(
-            "check: a dependent constraint cannot check values; call the one of an instance"
+            "check: a dependent constraint cannot check values; use the constraint of a "
+            "distribution instance, as in Uniform(0.0, 1.0).support"
         )
 
 

@@ -219,7 +219,10 @@ class Binomial(Chances):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """Return all values of the support, along a new first axis."""
         if is_tracing():
-            raise ShapeError("total_count: the size of the support is not known in a trace")
+            raise ShapeError(
+                "total_count: the size of the support depends on its values, which are unknown "
+                "while a function is traced; call enumerate_support outside of the function"
+            )
         counts = self.total_count.detach()
         most = int(counts.max().item())
         if most != int(counts.min().item()):

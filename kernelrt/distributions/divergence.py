@@ -450,7 +450,7 @@ def _binomial(p: Binomial, q: Binomial) -> Tensor:
 @register_kl(NormalVectors, NormalVectors)
 def _normal_vectors(p: NormalVectors, q: NormalVectors) -> Tensor:
     if p.event_shape != q.event_shape:
-        raise UnsupportedError("kl_divergence: the two have different event shapes")
+        raise UnsupportedError("kl_divergence: the distributions have different event shapes")
     return p.divergence(q)
 
 
@@ -462,16 +462,18 @@ def _wishart(p: Wishart, q: Wishart) -> Tensor:
 @register_kl(Independent, Independent)
 def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
-        raise UnsupportedError("kl_divergence: the two have different reinterpreted_batch_ndims")
+        raise UnsupportedError(
+            "kl_divergence: the distributions have different reinterpreted_batch_ndims"
+        )
     return p._summed(kl_divergence(p.base_dist, q.base_dist))  # noqa: SLF001 - same class
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if [type(t) for t in p.transforms] != [type(t) for t in q.transforms]:
-        raise UnsupportedError("kl_divergence: the two have different transforms")
+        raise UnsupportedError("kl_divergence: the distributions have different transforms")
     if p.event_shape != q.event_shape:
-        raise UnsupportedError("kl_divergence: the two have different event shapes")
+        raise UnsupportedError("kl_divergence: the distributions have different event shapes")
     for a, b in zip(p.transforms, q.transforms, strict=True):
         if a is not b and vars(a) != vars(b):
             raise UnsupportedError("kl_divergence: the transforms have different parameters")
