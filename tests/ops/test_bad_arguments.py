@@ -107,7 +107,7 @@ WHOLES = {
 @pytest.mark.parametrize("dim", [0, -1, 1, -2])
 @pytest.mark.parametrize("name", PARTS)
 def test_scalars_have_no_parts(name, dim):
-    with pytest.raises(krt.ShapeError, match=rf"dim: axis {dim} of a tensor with 0 axes; expected"):
+    with pytest.raises(krt.ShapeError, match=rf"dim: axis {dim} is out .* with 0 axes; expected"):
         PARTS[name](krt.tensor(2.0), dim)
 
 
@@ -116,7 +116,7 @@ def test_scalars_have_no_parts(name, dim):
 def test_scalars_have_no_second_axis(name, dim):
     WHOLES[name](krt.tensor(2.0), 0)
     WHOLES[name](krt.tensor(2.0), -1)
-    with pytest.raises(krt.ShapeError, match=rf"dims?: axis {dim} of a tensor with 0 axes"):
+    with pytest.raises(krt.ShapeError, match=rf"dims?: axis {dim} is out .* with 0 axes"):
         WHOLES[name](krt.tensor(2.0), dim)
 
 

@@ -84,7 +84,7 @@ def test_the_cholesky_numbers_of_a_batch_and_of_nothing():
     ("matrix_rank", {"tol": 0.1, "atol": 0.1}), ("pinv", {"rcond": 0.1, "rtol": 0.1}),
 ])  # fmt: skip
 def test_a_limit_goes_by_one_of_its_names(name, options):
-    with pytest.raises(TypeError, match=" is another name of ".join(options)):
+    with pytest.raises(TypeError, match=" is an alias of ".join(options)):
         getattr(krt.linalg, name)(krt.eye(2), **options)
 
 

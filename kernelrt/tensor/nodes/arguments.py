@@ -195,7 +195,8 @@ def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
     limit = max(ndim, 1)
     if not -limit <= dim < limit:
         raise AxisError(
-            f"{name}: axis {dim} of a tensor with {ndim} axes; expected {-limit} to {limit - 1}"
+            f"{name}: axis {dim} is out of range for a tensor with {ndim} axes; expected {-limit} "
+            f"to {limit - 1}"
         )
     return int(dim) % limit
 
@@ -204,7 +205,9 @@ def own_axis(dim: object, ndim: int, name: str = "dim") -> int:
     """Return an axis as :func:`axis_of` does, but raise AxisError for a scalar."""
     axis = axis_of(dim, ndim, name)
     if ndim == 0:
-        raise AxisError(f"{name}: axis {dim} of a tensor with 0 axes; expected at least 1 axis")
+        raise AxisError(
+            f"{name}: axis {dim} is out of range for a tensor with 0 axes; expected at least 1 axis"
+        )
     return axis
 
 

@@ -37,7 +37,7 @@ def spelled_out(index: Any, rank: int) -> list[Any]:
     used = sum(_taken(i) for i in items)
     dots = [k for k, i in enumerate(items) if i is Ellipsis]
     if used > rank:
-        raise AxisError(f"index: {used} indices for a tensor with {rank} axes")
+        raise AxisError(f"index: expected at most {rank} indices, one per axis, not {used}")
     if len(dots) > 1:
         raise ShapeError("index: expected at most one Ellipsis")
     at = dots[0] if dots else len(items)
