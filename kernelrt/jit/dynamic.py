@@ -146,8 +146,8 @@ def _check_size(
     label, least, most = variable.arg
     if not least <= size <= most:
         raise VariableError(
-            f"{name}: axis {axis} has size {size}, outside [{least}, {most}] of Variable "
-            f"{label!r}; pass fewer elements or widen the Variable"
+            f"{name}: axis {axis} has size {size}, but Variable {label!r} goes from {least} to "
+            f"{most}; pass a size within these bounds, or widen them"
         )
     known, first = sizes.setdefault(label, (size, name))
     if known != size:

@@ -149,7 +149,7 @@ def test_a_size_outside_the_bounds_is_refused_before_anything_runs():
         return total
 
     add(np.ones((3, 8), np.float32))
-    with pytest.raises(VariableError, match=r"x: axis 0 has size 65, outside \[1, 64\]"):
+    with pytest.raises(VariableError, match=r"x: axis 0 has size 65, but .* goes from 1 to 64"):
         add(np.ones((65, 8), np.float32))
     with pytest.raises(VariableError, match="size 0"):
         add(np.ones((0, 8), np.float32))
