@@ -290,7 +290,7 @@ def lstsq(
 def _either(name: str, value: Tolerance, other: str, given: Tolerance) -> Tolerance:
     """Return the value of an option with two names; raise TypeError if both are given."""
     if value is not None and given is not None:
-        raise TypeError(f"{name} is another name of {other}; pass one of the two")
+        raise TypeError(f"{name} is an alias of {other}; pass one of the two")
     return given if value is None else value
 
 

@@ -143,7 +143,7 @@ def test_a_bad_index_is_told_with_its_value_its_line_and_its_argument(bad, n):
         step(rows)
     error, line = caught.value, line_of(pick, "weight[rows]")
     assert (error.index, error.size) == (bad, 4)
-    for part in (f"index {bad} ", "axis of 4", "getitem", f"test_origins.py:{line}", "-4 to 3",
+    for part in (f"index {bad} ", "axis of size 4", "getitem", f"test_origins.py:{line}", "-4 to 3",
                  "argument 'rows'", f"({n} int64)"):  # fmt: skip
         assert part in str(error)
 
@@ -160,9 +160,9 @@ def test_the_axis_that_is_left_is_the_one_named():
     step = krt.jit(lambda i, j: table[i, j])
     i, j = np.array([0, 1, 2]), np.array([0, 5, 3])
     step(i, j)
-    with pytest.raises(krt.IndexBoundsError, match=r"index 6 .* axis of 6.*argument 'j'"):
+    with pytest.raises(krt.IndexBoundsError, match=r"index 6 .* axis of size 6.*argument 'j'"):
         step(i, np.array([0, 6, 3]))
-    with pytest.raises(krt.IndexBoundsError, match=r"index -5 .* axis of 4.*argument 'i'"):
+    with pytest.raises(krt.IndexBoundsError, match=r"index -5 .* axis of size 4.*argument 'i'"):
         step(np.array([0, -5, 3]), j)
 
 
@@ -171,7 +171,7 @@ def test_a_size_known_at_run_time_is_told_as_it_is():
     step = krt.jit(lambda x, rows: x[rows], dynamic={"x": {0: n}})
     x, rows = np.ones((7, 2), np.float32), np.array([0, 6])
     step(x, rows)
-    with pytest.raises(krt.IndexBoundsError, match=r"index 7 .* axis of 7"):
+    with pytest.raises(krt.IndexBoundsError, match=r"index 7 .* axis of size 7"):
         step(x, np.array([0, 7]))
 
 

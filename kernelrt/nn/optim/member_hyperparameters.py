@@ -148,7 +148,7 @@ def changes(
             found.append((target, Tensor._of(made.value)))  # noqa: SLF001
         else:
             raise ShapeError(
-                f"{group.called}: it computes a number for all members together from "
+                f"{group.called}: its step computes one number for all members together from "
                 f"{', '.join(sorted(vectors))}, which has a value for each member; give one value "
                 "for all members"
             )
