@@ -347,12 +347,27 @@ class Peer(NDArrayOperatorsMixin):
         return tuple(index.array if d == dim % self.ndim else places
                      for d, places in enumerate(np.indices(index.shape)))  # fmt: skip
 
+    def _as_vector(self) -> Peer:
+        return self if self.ndim else self.reshape(1)
+
+    def gather(self, dim: int, index: Peer) -> Peer:
+        if not (self.ndim and index.ndim):
+            x, places = self._as_vector(), index._as_vector()
+            return x[x._at(dim, places)].reshape(index.shape)
+        return self[self._at(dim, index)]
+
     def scatter_add(self, dim: int, index: Peer, y: Peer) -> Peer:
+        if not (self.ndim and index.ndim and y.ndim):
+            found = self._as_vector().scatter_add(dim, index._as_vector(), y._as_vector())
+            return found.reshape(self.shape)
         out = self.clone()
         np.add.at(out.array, self._at(dim, index), y.array[tuple(map(slice, index.shape))])
         return out
 
     def scatter(self, dim: int, index: Peer, y: Any = None, *, value: Any = None) -> Peer:
+        if not (self.ndim and index.ndim):
+            places = index._as_vector()
+            return self._as_vector().scatter(dim, places, y, value=value).reshape(self.shape)
         out = self.clone()
         out[self._at(dim, index)] = value if y is None else y
         return out
@@ -538,7 +553,6 @@ METHODS: dict[str, Callable[..., Any]] = {
         _reduced(-weight * (y * np.log(x) + (1 - y) * np.log(1 - x)), reduction)),
     # index operands
     "take_along_dim": lambda x, index, dim: np.take_along_axis(x.array, index.array, dim),
-    "gather": lambda x, dim, index: x[x._at(dim, index)],
     "index_select": lambda x, dim, index: np.take(x.array, index.array, dim),
     "one_hot": lambda x, classes: (x[..., None] == np.arange(classes)).long(),
 }  # fmt: skip
