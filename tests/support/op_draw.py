@@ -169,8 +169,9 @@ def _elements(
     if values == "unit" and (low, high) != (-2.0, 2.0):
         return [float(v) for v in rng.uniform(low, high, count)]
     if values == "apart":
-        # Shifted by a fraction of a step, so that operands have no number in common.
-        return [float(v) for v in (rng.permutation(count) - count // 2 + rng.random() / 2) / 8]
+        # Each number is shifted by a fraction of a step, so that differences are unequal, too.
+        shifted = rng.permutation(count) - count // 2 + rng.random(count) / 2
+        return [float(v) for v in shifted / 8]
     mood = int(rng.integers(int(unequal), 6))
     if values == "ties" or mood == 0:
         out = rng.integers(-2, 3, count).astype(float) * 0.5
