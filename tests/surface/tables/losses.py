@@ -16,7 +16,8 @@ def row(name, shapes, label="", sign=False, **options):
     return Row(name + label, call, shapes, **options)
 
 
-FIELDS = {"tol", "values", "special", "why", "half", "second", "sizes", "ints", "zero", "grad"}
+FIELDS = {"tol", "tol64", "values", "special", "why", "half", "second", "sizes", "ints", "zero",
+          "grad"}  # fmt: skip
 SIGNS = Index("a b", "2")
 CLASSES = ("a c", Index("a", "c"))
 #: What is given for infinities is checked in tests/nn/test_limits_of_losses.py.
