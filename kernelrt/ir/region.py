@@ -2,8 +2,8 @@
 
 The inputs of a region are *ports*: BUFFER nodes over a :class:`Port`. The region computes from its
 ports and constants only. Its graph is separate from the outer graph: a REGION node there refers to
-it in its `arg`, together with one of its results. REGION nodes with the same program and operands
-are results of one run.
+it in its `arg`, together with one of its results. If several REGION nodes have the same program and
+operands, the program runs once, and each node is one of its results.
 """
 
 from __future__ import annotations
