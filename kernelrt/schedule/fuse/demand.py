@@ -1,8 +1,8 @@
 """Uses of values in a kernel, each with its index and predicate, as plain data.
 
 Fusion pushes indices from consumers to producers once and records every use; lowering emits the
-record. An index that is read from data is recorded as an ELEMENT: the tensor-level node it is read
-from, and the index of the read. Lowering replaces the ELEMENT by its value.
+record. An index that is itself read from a tensor is recorded as an ELEMENT (node, index): in
+``x[t[i]]``, the index of `x` is ELEMENT(t, i). Lowering replaces the ELEMENT by its value.
 """
 
 from __future__ import annotations
