@@ -195,7 +195,7 @@ class CachedKernel:
         Raises
         ------
         CompileError
-            The kernel was not made from its AST.
+            The kernel was given as code, or calls a routine or a user function.
 
         Examples
         --------
@@ -207,7 +207,12 @@ class CachedKernel:
             p0[i] = p1[i] * 2.0
         """
         renderer = registry.opened(self.device).renderer
-        if renderer is None or not self.ast.src or is_call(self.ast):
+        if is_call(self.ast):
+            raise CompileError(
+                f"kernel {self.entry_point!r} calls a routine or a user function; only kernels "
+                "that kernelrt generated from a graph have loops to show"
+            )
+        if renderer is None or not self.ast.src:
             raise CompileError(
                 f"kernel {self.entry_point!r} was given as code; only kernels that kernelrt "
                 "generated from a graph have loops to show"

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 from support import plan_kernels
 
+import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import Device, opened, register
 from kernelrt.errors import CompileError, DeviceError, DTypeError, PlanBuildError
 from kernelrt.ir import Op, UOp, Variable, const
+from kernelrt.ir.routine import is_call
 from kernelrt.runtime import (
     CachedKernel,
     ExecutionPlanBuilder,
@@ -412,3 +414,12 @@ def test_a_kernel_shows_its_loops():
 def test_code_that_was_given_has_no_loops_to_show():
     with pytest.raises(CompileError, match="given as code"):
         plan_kernels.add(16).loops()
+
+
+def test_calls_of_routines_have_no_loops_to_show():
+    plan = krt.jit(lambda x: x.sort()[0]).plan(krt.ones(3000))
+    calls = [kernel for kernel in plan.kernels if is_call(kernel.ast)]
+    assert calls
+    for kernel in calls:
+        with pytest.raises(CompileError, match="calls a routine or a user function; only"):
+            kernel.loops()
