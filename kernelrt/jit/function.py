@@ -174,9 +174,9 @@ class JitFunction(Epochs[R]):
             if variant.fits():  # its state moved in memory; else another thread changed something
                 self._drop(variant)
         raise JitError(
-            f"{self._name}: another thread changed state that the function reads, after each of "
-            f"{MOST_ATTEMPTS} traces and before the plan could run; do not change that state "
-            "during a call"
+            f"{self._name}: in each of {MOST_ATTEMPTS} attempts, state that the function reads "
+            "changed or moved in memory before the plan could run, for example because another "
+            "thread assigned to it; do not change that state during a call"
         )
 
     if not TYPE_CHECKING:  # with __getattr__, type checkers would accept any attribute

@@ -328,9 +328,9 @@ class _Run:
             attempts = 0 if ran else attempts + 1
             if attempts > MOST_ATTEMPTS:
                 raise JitError(
-                    f"{self._what}: another thread changed state that the function reads, after "
-                    f"each of {MOST_ATTEMPTS} traces and before the plan could run; do not change "
-                    "that state during the call"
+                    f"{self._what}: in each of {MOST_ATTEMPTS} attempts, state that the function "
+                    "reads changed or moved in memory before the plan could run, for example "
+                    "because another thread assigned to it; do not change that state during a call"
                 )
             if not ran and variant is not None and variant.fits():
                 self._function._drop(variant)
