@@ -290,16 +290,27 @@ class Real(_Expression):
     def __bool__(self) -> bool:
         raise _undecided("bool", self.uop)
 
-    def __lt__(self, other: object) -> bool:
-        raise _undecided("<", self.uop)
+    def _refuse_order(self, sign: str, other: object) -> Any:
+        text = repr(other) if isinstance(other, int | float | _Expression) else type(other).__name__
+        raise _undecided(f"{sign} {text}", self.uop)
 
-    __le__ = __gt__ = __ge__ = __lt__
+    def __lt__(self, other: object) -> Any:
+        return self._refuse_order("<", other)
+
+    def __le__(self, other: object) -> Any:
+        return self._refuse_order("<=", other)
+
+    def __gt__(self, other: object) -> Any:
+        return self._refuse_order(">", other)
+
+    def __ge__(self, other: object) -> Any:
+        return self._refuse_order(">=", other)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Real) and other.uop is self.uop:
             return True
         if isinstance(other, int | float | _Expression):
-            raise _undecided("==", self.uop)
+            raise _undecided(f"== {other!r}", self.uop)
         return False
 
     __hash__ = _Expression.__hash__
@@ -575,15 +586,16 @@ def _undecided(question: str, *nodes: UOp) -> VariableError:
     number = question in ("int", "float", "round", "format")
     wanted = "a number" if number else "a hash" if question == "hash" else "True or False"
     instead = (
-        "compute with the size itself, as in x / n, n // 2 or n ** 0.5, or convert it to a tensor "
+        "Compute with the size itself, as in x / n, n // 2 or n ** 0.5; convert it to a tensor "
         "with kernelrt.tensor(n)"
         if number
-        else "use another key in sets and dicts, and compare sizes one by one"
+        else "Use another key in sets and dicts, and compare sizes one by one"
         if question == "hash"
-        else "decide at run time with where(kernelrt.tensor(n) > 3, a, b) or maximum()"
+        else "Decide at run time with where(kernelrt.tensor(n) > 3, a, b) or maximum(); narrow the "
+        "bounds"
     )
     return VariableError(
         f"{asked}: Python needs {wanted}, but the size is known only at run time, as one trace "
-        f"serves all values of {_variables(*nodes)}; {instead}, narrow the bounds, or leave the "
-        "axis out of dynamic to get a plan for each size"
+        f"serves all values of {_variables(*nodes)}. {instead}; or leave the axis out of dynamic "
+        "to get a plan for each size"
     )

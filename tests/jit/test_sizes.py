@@ -406,6 +406,16 @@ def test_what_sizes_cannot_be_is_refused_with_a_way_out(act):
         act(N)
 
 
+@pytest.mark.parametrize(("sign", "other", "text"), [
+    ("<", 1, "1"), ("<=", 2.5, "2.5"), (">", N, "n"), (">=", krt.ones(1), "Tensor"), ("==", 3, "3"),
+])  # fmt: skip
+def test_errors_of_real_comparisons_name_both_sides(sign, other, text):
+    ask = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+           "==": operator.eq}[sign]  # fmt: skip
+    with pytest.raises(VariableError, match=rf"2\.0\) {sign} {text}: Python needs True or False"):
+        ask(N / 2, other)
+
+
 def test_arithmetic_that_python_knows_of_numbers():
     found = divmod(7, N), divmod(N, 3), (abs(1 - N / 4), +(N / 2))
     for n in range(1, LIMIT + 1):
