@@ -83,14 +83,14 @@ class SizeWatch:
     def __exit__(self, *_: object) -> None:
         _local.watch = self._before
         if made.count != self._errors:
-            self._told = "it catches an error"
+            self._told = "it catches an error that a dynamic size may cause"
 
     def meet(self, size: _Expression) -> None:
         """Register a size, to detect code that keeps it."""
         self._met.append(weakref.ref(size))
 
     def note(self, what: str) -> None:
-        """Record that user code asks for `what` of a size. Called by :func:`_note`.
+        """Record that user code does `what` with a size. Called by :func:`_note`.
 
         Questions from kernelrt itself do not count. For questions from abstract base classes, the
         caller of isinstance() counts.
@@ -100,14 +100,14 @@ class SizeWatch:
             caller = caller.f_back
         name = "" if caller is None else caller.f_globals.get("__name__", "")
         if name.partition(".")[0] != "kernelrt":
-            self._told = f"it asks for {what} of a size"
+            self._told = f"it {what}"
 
     def told(self) -> str:
         """Return, after the block, how the code can tell sizes from ints; empty if it cannot."""
         if not self._told and any(met() is not None for met in self._met):
             gc.collect()
             if any(met() is not None for met in self._met):
-                self._told = "it keeps a size"
+                self._told = "it stores a size"
         return self._told
 
 
@@ -131,11 +131,11 @@ class _Expression:
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """The class, as isinstance() reads it."""
-        _note("the class")
+        _note("asks for the type of a size")
         return type(self)
 
     def __getattr__(self, name: str) -> Any:
-        _note(f"the attribute {name!r}")
+        _note(f"asks for the attribute {name!r} of a size")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -168,7 +168,7 @@ class _Expression:
         return dim_span(self.uop)
 
     def __repr__(self) -> str:
-        _note("the text")
+        _note("converts a size to text")
         return render(self.uop)
 
     def __float__(self) -> float:
@@ -204,7 +204,7 @@ class _Expression:
 
     def __format__(self, spec: str) -> str:
         if not spec:
-            _note("the text")
+            _note("converts a size to text")
             return render(self.uop)
         raise _undecided("format", self.uop)
 
@@ -216,7 +216,7 @@ class _Expression:
 
     def __rpow__(self, other: object) -> Any:
         if isinstance(other, int):
-            _note("a whole power")
+            _note("computes int ** size")
         return self._with(Op.POW, other, turned=True)
 
     def _refuse_bits(self, other: object = None) -> Any:
@@ -413,7 +413,7 @@ class Size(_Expression):
                 out = self * out
             return out
         if isinstance(other, int) and other > 0:
-            _note("a whole power")
+            _note(f"computes size ** {other}")
         return self._with(Op.POW, other)
 
     def __neg__(self) -> Any:

@@ -394,7 +394,11 @@ class JitFunction(Epochs[R]):
         with SizeWatch() as watch:
             found = traced()
         if told := watch.told():
-            raise JitError(f"{self._name} can tell dynamic sizes from ints: {told}")
+            raise JitError(
+                f"the code of {self._name} treats a dynamic size differently from an int ({told}), "
+                "so a plan with dynamic sizes might give other results; use the size only in "
+                "arithmetic"
+            )
         return found
 
     def _check_bound(self, plan: ExecutionPlan, specs: tuple[Spec, ...]) -> None:
