@@ -128,6 +128,7 @@ def _by_tensor(module: object, given: Mapping[str, Tensor]) -> dict[int, Tensor]
     """Return the given tensors, keyed by the ids of the tensors that they replace."""
     own = dict(named_tensors(module))
     found: dict[int, Tensor] = {}
+    first: dict[int, str] = {}
     for name, tensor in given.items():
         if name not in own:
             near = ", ".join(list(own)[:8])
@@ -138,10 +139,11 @@ def _by_tensor(module: object, given: Mapping[str, Tensor]) -> dict[int, Tensor]
                 f"{name}: expected the shape {format_shape(own[name].dims)}, not "
                 f"{format_shape(tensor.dims)}"
             )
+        other = first.setdefault(id(own[name]), name)
         if found.setdefault(id(own[name]), tensor) is not tensor:
             raise StateError(
-                f"{name}: the module has this tensor under another name, too, for which a "
-                "different tensor is given; give only one"
+                f"{name}: {other} is another name of this tensor of the module, for which a "
+                "different tensor is given; give only one of the two"
             )
     return found
 
