@@ -46,7 +46,7 @@ class Fractions:
     ) -> None:  # fmt: skip
         if (output_size is None) == (output_ratio is None):
             raise ShapeError(
-                f"{name}: output_size, output_ratio: expected one of the two arguments"
+                f"{name}: output_size, output_ratio: expected exactly one of the two arguments"
             )
         self.name = name
         self.kernel = per_axis(kernel_size, n, "kernel_size", least=1)
@@ -71,9 +71,9 @@ class Fractions:
         for size, count, kernel in zip(sizes, counts, self.kernel, strict=True):
             if count + kernel - 1 > size:
                 raise ShapeError(
-                    f"{self.name}: {count} windows of {kernel} do not fit in {size} elements, as "
-                    "each needs its own start; expected at least "
-                    f"{count + kernel - 1} elements"
+                    f"{self.name}: expected an axis of at least {count + kernel - 1} elements for "
+                    f"{count} windows of {kernel} elements, which all start at different elements, "
+                    f"not {size}"
                 )
         return counts
 
