@@ -262,23 +262,35 @@ def stacked_tensors(modules: Sequence[Module]) -> dict[str, Tensor]:
             raise DTypeError(f"modules[{i}]: expected a Module, not {kind_name(module)}")
     named = [dict(named_tensors(module)) for module in modules]
     first = {name: _described(t) for name, t in named[0].items()}
-    text = repr(modules[0])
+    text, shared = repr(modules[0]), _ties(named[0])
     for i, (module, tensors) in enumerate(zip(modules, named, strict=True)):
         found = {name: _described(t) for name, t in tensors.items()}
-        if type(module) is not type(modules[0]) or found != first:
+        if found != first:
             why = _difference(first, found)
             raise StateError(f"modules[{i}]: expected a module like the first one, but {why}")
-        if repr(module) != text or _ties(tensors) != _ties(named[0]):
+        if type(module) is not type(modules[0]):
+            raise StateError(
+                f"modules[{i}]: expected a module of the same class as the first one, "
+                f"{type(modules[0]).__qualname__}, not {type(module).__qualname__}"
+            )
+        ties = _ties(tensors)
+        if ties != shared:
+            name = next(n for n in ties if ties[n] != shared[n])
+            ours, theirs = (_shared(name, names[name]) for names in (shared, ties))
+            raise StateError(
+                f"modules[{i}]: expected the tied tensors of the first module, but {name!r} is "
+                f"{theirs}, expected {ours}"
+            )
+        if repr(module) != text:
             raise StateError(
                 f"modules[{i}]: expected a module that computes the same as the first one, {text}, "
                 f"not {module!r}"
             )
     realize(*(t for tensors in named for t in tensors.values()))
-    ties = _ties(named[0])
     return {
         name: _copied(t, np.concatenate([_content(other[name]) for other in named]),
                       (len(modules), *t.shape))  # type: ignore[arg-type]
-        for name, t in named[0].items() if ties[name] == name
+        for name, t in named[0].items() if shared[name] == name
     }  # fmt: skip
 
 
@@ -287,16 +299,15 @@ def _described(t: Tensor, skipped: int = 0) -> tuple[tuple[Any, ...], DType, boo
 
 
 def _difference(first: dict[str, Any], found: dict[str, Any]) -> str:
-    for name in dict.fromkeys((*first, *found)):
-        if first.get(name) != found.get(name):
-            ours, theirs = (_in_words(d.get(name)) for d in (first, found))
-            return f"{name!r} is {theirs}, expected {ours}"
-    return "it is of another class"
+    name = next(n for n in (*first, *found) if first.get(n) != found.get(n))
+    if name not in found:
+        return f"it lacks the tensor {name!r}, {_in_words(first[name])}"
+    if name not in first:
+        return f"it has the extra tensor {name!r}, {_in_words(found[name])}"
+    return f"{name!r} is {_in_words(found[name])}, expected {_in_words(first[name])}"
 
 
-def _in_words(described: tuple[Any, ...] | None) -> str:
-    if described is None:
-        return "missing"
+def _in_words(described: tuple[Any, ...]) -> str:
     shape, dtype, parameter, trained = described
     kind = "not a parameter" if not parameter else "a parameter" if trained else "frozen"
     return f"{dtype.name} of shape {shape}, {kind}"
@@ -306,6 +317,10 @@ def _ties(tensors: dict[str, Tensor]) -> dict[str, str]:
     """Map each name to the first name of the same tensor (tied weights)."""
     names: dict[int, str] = {}
     return {name: names.setdefault(id(t), name) for name, t in tensors.items()}
+
+
+def _shared(name: str, first: str) -> str:
+    return "a tensor of its own" if first == name else f"the tensor {first!r}"
 
 
 def _content(t: Tensor) -> np.ndarray[Any, Any]:

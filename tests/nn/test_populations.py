@@ -144,6 +144,13 @@ def test_frozen_parameters_stay_frozen():
     assert [p.requires_grad for p in pop.member(0).parameters()] == [False, False, True, True]
 
 
+def pair(*, tied):
+    layers = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    if tied:
+        layers[1].weight = layers[0].weight
+    return layers
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
@@ -157,6 +164,16 @@ def test_frozen_parameters_stay_frozen():
          r"modules\[1\].*'weight' is float32 of shape \(4, 2\), a parameter, expected"),
         (lambda: nn.stack_modules([nn.Dropout(0.1), nn.Dropout(0.2)]), krt.KernelrtError,
          "computes the same as the first"),
+        (lambda: nn.stack_modules([nn.Linear(2, 3), nn.Linear(2, 3, bias=False)]),
+         krt.KernelrtError, r"modules\[1\].*it lacks the tensor 'bias', float32 of shape"),
+        (lambda: nn.stack_modules([nn.Linear(2, 3, bias=False), nn.Linear(2, 3)]),
+         krt.KernelrtError, r"modules\[1\].*it has the extra tensor 'bias', float32 of shape"),
+        (lambda: nn.stack_modules([nn.ReLU(), nn.Tanh()]), krt.KernelrtError,
+         r"modules\[1\]: expected a module of the same class as the first one, ReLU, not Tanh"),
+        (lambda: nn.stack_modules([pair(tied=True), pair(tied=False)]), krt.KernelrtError,
+         r"modules\[1\].* but '1\.weight' is a tensor of its own, expected the tensor '0\.weight'"),
+        (lambda: nn.stack_modules([pair(tied=False), pair(tied=True)]), krt.KernelrtError,
+         r"modules\[1\].* but '1\.weight' is the tensor '0\.weight', expected a tensor of its own"),
         (lambda: nn.stack_modules(mlp, 2).member(2), krt.ShapeError, "2 members"),
         (lambda: nn.stack_modules(mlp, 2).set_member(0, nn.Linear(3, 5)), krt.KernelrtError,
          "expected a module like the members"),
