@@ -142,6 +142,8 @@ WRONG = [
     (INTS.requires_grad_, GradientError, r"int64.*x.float\(\)"),
     (INTS.sum().backward, GradientError, "int64"),
     (X.sum().backward, GradientError, "requires_grad=True"),
+    (lambda: krt.ones(1, 1, 4).interpolate(scale_factor=float("inf")), ShapeError,
+     "scale_factor: expected finite numbers above 0, not inf"),
 ]  # fmt: skip
 
 

@@ -642,7 +642,7 @@ def factors_of(
         return [(count, None) for count in counts]
     factors = [real(number, "scale_factor") for number in each]
     if not all(0 < factor < math.inf for factor in factors):
-        raise ShapeError(f"scale_factor: expected numbers above 0, not {scale_factor}")
+        raise ShapeError(f"scale_factor: expected finite numbers above 0, not {scale_factor}")
     return [(None, factor) for factor in factors]
 
 
