@@ -144,6 +144,7 @@ WRONG = [
     (X.sum().backward, GradientError, "requires_grad=True"),
     (lambda: krt.ones(1, 1, 4).interpolate(scale_factor=float("inf")), ShapeError,
      "scale_factor: expected finite numbers above 0, not inf"),
+    (lambda: krt.func.jvp(X.sin, X, X), DTypeError, "primals: expected a tuple or list of arg"),
 ]  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def test_places_outside_are_found_when_it_runs(call: Any, jitted: bool) -> None:
     (lambda: X.index_add(0, I[None], krt.ones(2)), krt.ShapeError, "index: expected a vector"),
     (lambda: X.index_fill(0, I, krt.ones(2)), krt.ShapeError, "value: expected a number"),
     (lambda: X.put(I, krt.ones(3)), krt.ShapeError, "source: expected as many"),
-    (lambda: X.index_put(I, krt.ones(2)), krt.DTypeError, "indices: expected a tuple"),
+    (lambda: X.index_put(I, krt.ones(2)), krt.DTypeError, "indices: expected a tuple or list"),
     (lambda: X.index_put((I,), krt.ones(3)), krt.ShapeError, "value: shape"),
     (lambda: X.masked_scatter(I, krt.ones(2)), krt.DTypeError, "mask: expected bools"),
     (lambda: X.select_scatter(krt.ones(2), 0, 1), krt.ShapeError, "src: expected the shape"),

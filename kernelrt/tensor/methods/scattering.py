@@ -324,7 +324,10 @@ class ScatteringMethods(_Below):
             Whether to add the values. Otherwise the last of several values for one element wins.
         """
         if not isinstance(indices, tuple | list):
-            raise DTypeError(f"indices: expected a tuple of Tensors, not {type(indices).__name__}")
+            raise DTypeError(
+                "indices: expected a tuple or list of Tensors and None, not "
+                f"{type(indices).__name__}"
+            )
         items: Any = tuple(slice(None) if i is None else i for i in indices)
         value = self._of_own_type(self._lift(values, "values", like=True), "values")
         return self._placed(items, value, accumulate=flag(accumulate, "accumulate"))
