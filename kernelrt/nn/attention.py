@@ -194,7 +194,7 @@ class MultiheadAttention(Module):
             if x.ndim not in (2, 3) or x.ndim != query.ndim or not same(x.dims[-1], size):
                 raise ShapeError(
                     f"{name}: expected {query.ndim if query.ndim in (2, 3) else '2 or 3'} axes, "
-                    f"the last of size {size}, not {format_shape(x.dims)}"
+                    f"the last of size {size}, not shape {format_shape(x.dims)}"
                 )
 
     def _projected(

@@ -82,7 +82,7 @@ class _Statistics(Module):
             axes = " or ".join(map(str, self._ndims))
             raise ShapeError(
                 f"input: {type(self).__name__}({self.num_features}) expects {axes} axes with "
-                f"{self.num_features} channels in axis {axis}, not {format_shape(x.dims)}"
+                f"{self.num_features} channels in axis {axis}, not shape {format_shape(x.dims)}"
             )
 
     def _share(self) -> float | Tensor:
@@ -247,7 +247,7 @@ class GroupNorm(Module):
         if input.ndim < 2 or not same(input.dims[1], self.num_channels):
             raise ShapeError(
                 f"input: GroupNorm({self.num_groups}, {self.num_channels}) expects "
-                f"{self.num_channels} channels in axis 1, not {format_shape(input.dims)}"
+                f"{self.num_channels} channels in axis 1, not shape {format_shape(input.dims)}"
             )
         return input.group_norm(self.num_groups, self.weight, self.bias, self.eps)
 

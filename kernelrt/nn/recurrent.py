@@ -185,7 +185,7 @@ class _Recurrent(Module):
         across = self.batch_first and not packed and not single
         x = x.unsqueeze(1) if single else x.transpose(0, 1) if across else x
         if dim_span(x.dims[0])[0] < 1:
-            raise ShapeError(f"input: expected at least 1 step, not {format_shape(x.dims)}")
+            raise ShapeError(f"input: expected at least 1 step, not shape {format_shape(x.dims)}")
         inside = None
         if lengths is not None:
             inside = _inside(lengths, x)

@@ -145,6 +145,18 @@ WRONG = [
     (lambda: krt.ones(1, 1, 4).interpolate(scale_factor=float("inf")), ShapeError,
      "scale_factor: expected finite numbers above 0, not inf"),
     (lambda: krt.func.jvp(X.sin, X, X), DTypeError, "primals: expected a tuple or list of arg"),
+    (lambda: X.max_unpool2d(X.int(), 2), ShapeError, r"3 or 4 axes, not shape \(2, 3\)"),
+    (lambda: nn.functional.scaled_dot_product_attention(X[0], X, X), ShapeError,
+     r"query: expected at least 2 axes, not shape \(3,\)"),
+    (lambda: nn.MultiheadAttention(3, 1)(X[0], X, X), ShapeError,
+     r"2 or 3 axes, the last of size 3, not shape \(3,\)"),
+    (lambda: krt.linalg.matrix_norm(X[0]), ShapeError,
+     r"two axes of a tensor with at least two, not \(-2, -1\) for shape \(3,\)"),
+    (lambda: X[0].ctc_loss(X, X, X), ShapeError, r"\(T, N, C\) or \(T, C\), not \(3,\)"),
+    (lambda: X[0].histogram(X), ShapeError, r"2 edges, not shape \(2, 3\)"),
+    (lambda: krt.nn.BatchNorm1d(4)(X), ShapeError, r"4 channels in axis 1, not shape \(2, 3\)"),
+    (lambda: krt.nn.GroupNorm(2, 4)(X), ShapeError, r"4 channels in axis 1, not shape \(2, 3\)"),
+    (lambda: krt.nn.RNN(3, 4)(X[:0]), ShapeError, r"at least 1 step, not shape \(0, 1, 3\)"),
 ]  # fmt: skip
 
 

@@ -126,7 +126,8 @@ class DerivedMethods(_Below):
             given = self._lift(bins, "bins")
             if given.ndim != 1 or given._static_size(0, "histogram") < 2:
                 raise ShapeError(
-                    f"bins: expected a vector of at least 2 edges, not {format_shape(given.dims)}"
+                    "bins: expected a vector of at least 2 edges, not shape "
+                    f"{format_shape(given.dims)}"
                 )
             if span is not None:
                 raise ShapeError("range: expected None, as bins gives the edges; leave range out")

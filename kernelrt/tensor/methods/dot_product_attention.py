@@ -133,7 +133,7 @@ def _check(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> None:
     for name, x in zip(names, tensors, strict=True):
         tensor_of(x, name)
         if x.ndim < 2:
-            raise ShapeError(f"{name}: expected at least 2 axes, not {format_shape(x.dims)}")
+            raise ShapeError(f"{name}: expected at least 2 axes, not shape {format_shape(x.dims)}")
         if not x.dtype.is_float or x.dtype is not tensors[0].dtype:
             raise DTypeError(
                 f"{name}: expected floats of one dtype, not {x.dtype.name} with a query of "

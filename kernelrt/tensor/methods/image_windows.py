@@ -288,7 +288,8 @@ class ImageMethods(_Below):
         places = self._lift(indices, "indices")
         if self.ndim not in (axes + 1, axes + 2):
             raise ShapeError(
-                f"{name}: expected {axes + 1} or {axes + 2} axes, not {format_shape(self.dims)}"
+                f"{name}: expected {axes + 1} or {axes + 2} axes, not shape "
+                f"{format_shape(self.dims)}"
             )
         if not places.dtype.is_int:
             raise DTypeError(f"indices: expected integers, not {places.dtype.name}")

@@ -328,7 +328,9 @@ class MarginMethods(_Below):
             At run time, if a class or a length is out of range.
         """
         if self.ndim not in (2, 3):
-            raise ShapeError(f"ctc_loss: expected shape (T, N, C) or (T, C), not {self.ndim} axes")
+            raise ShapeError(
+                f"ctc_loss: expected shape (T, N, C) or (T, C), not {format_shape(self.dims)}"
+            )
         x = self if self.ndim == 3 else self.unsqueeze(1)
         times, classes = (x._static_size(a, "ctc_loss") for a in (0, 2))
         count = x.dims[1]

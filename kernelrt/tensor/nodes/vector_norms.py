@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, TypeVar
 
 from kernelrt.errors import ShapeError
+from kernelrt.ir.shape import format_shape
 from kernelrt.tensor.nodes import matrix_ops
 from kernelrt.tensor.nodes.arguments import axes_of, real, take_by_value
 
@@ -49,7 +50,10 @@ def matrix_norm(
     """
     x = A if dtype is None else A.cast(dtype)
     if not isinstance(dim, tuple | list) or len(dim) != 2 or x.ndim < 2:
-        raise ShapeError(f"dim: expected two axes of a tensor with at least two, not {dim!r}")
+        raise ShapeError(
+            f"dim: expected two axes of a tensor with at least two, not {dim!r} for shape "
+            f"{format_shape(x.dims)}"
+        )
     rows, columns = (axes_of(d, x.ndim)[0] for d in dim)
     if rows == columns:
         raise ShapeError(f"dim: {dim!r} names an axis twice")

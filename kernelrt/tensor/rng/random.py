@@ -406,7 +406,8 @@ def _fans(size: tuple[Dim, ...]) -> tuple[int, int]:
     known = [d for d in size if isinstance(d, int) and d > 0]
     if len(size) < 2 or len(known) < len(size):
         raise ShapeError(
-            f"size: expected at least 2 axes, all of fixed sizes above 0, not {format_shape(size)}"
+            "size: expected at least 2 axes, all of fixed sizes above 0, not shape "
+            f"{format_shape(size)}"
         )
     taps = math.prod(known[2:])
     return known[1] * taps, known[0] * taps
