@@ -34,9 +34,11 @@ def _words(text: str) -> dict[str, str]:
 
 
 _NEAR: Final = "near: "
+_LEFT_OUT: Final = "leave it out"
 
 #: Names of Tensor. A replacement is words, or code for a tensor `x` with the same meaning; a colon
-#: separates an explanation. Replacements that begin with "near: " may give other numbers.
+#: separates an explanation. Replacements that begin with "near: " may give other numbers. Names
+#: that need no replacement have "leave it out" and the reason.
 TENSOR: Final = _pairs("""
 cuda xpu mtia ipu = x itself: kernelrt computes on CPUs
 pin_memory share_memory_ = x itself
@@ -111,8 +113,8 @@ compile = kernelrt.jit
 autograd = near: kernelrt.grad, which returns a tensor, not a tuple, for one input; for a custom Function see docs/porting.md
 save = kernelrt.nn.save, for tensors, or pickle
 load = kernelrt.nn.load, for tensors, or pickle
-cuda mps xpu accelerator = no device, and False instead of is_available(): kernelrt computes on CPUs
-cpu set_default_device get_default_device get_device_module = no device: kernelrt computes on CPUs
+cuda mps xpu accelerator = leave it out, and write False for is_available(): kernelrt computes on CPUs
+cpu set_default_device get_default_device get_device_module = leave it out: kernelrt computes on CPUs
 random = kernelrt.manual_seed
 solve = kernelrt.linalg.solve
 lstsq = kernelrt.linalg.lstsq
@@ -130,9 +132,9 @@ set_printoptions = numpy.set_printoptions, whose options apply to tensors
 FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor = kernelrt.tensor and its dtype=
 ByteTensor CharTensor ShortTensor BoolTensor = kernelrt.tensor and its dtype=
 complex64 complex128 cfloat cdouble complex polar view_as_complex view_as_real = near: two tensors, as there are no complex numbers
-backends set_float32_matmul_precision set_flush_denormal = nothing: kernelrt has no such settings
-use_deterministic_algorithms are_deterministic_algorithms_enabled = nothing: equal programs give bitwise equal results
-memory_format channels_last channels_last_3d contiguous_format preserve_format layout strided = nothing: kernelrt chooses memory layouts itself
+backends set_float32_matmul_precision set_flush_denormal = leave it out: kernelrt has no such settings
+use_deterministic_algorithms are_deterministic_algorithms_enabled = leave it out: equal programs give bitwise equal results
+memory_format channels_last channels_last_3d contiguous_format preserve_format layout strided = leave it out: kernelrt chooses memory layouts itself
 version = kernelrt.__version__
 profiler = near: kernelrt.prepare(x) and the execute_profiled of its plan
 testing = numpy.testing
@@ -149,7 +151,7 @@ onnx export hub fx package = near: kernelrt.nn.save of module.state_dict(), as o
 def _advice(instead: str) -> str:
     if instead.startswith(_NEAR):
         return f"; no exact equivalent, the closest is {instead.removeprefix(_NEAR)}"
-    return f"; use {instead}"
+    return f"; {instead}" if instead.startswith(_LEFT_OUT) else f"; use {instead}"
 
 
 @functools.cache
