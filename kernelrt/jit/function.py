@@ -7,7 +7,9 @@ import itertools
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeVar, overload
 
 from kernelrt.device.dlpack import refuse_torch_module
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
@@ -73,6 +75,9 @@ class JitFunction(Epochs[R]):
     Created by :func:`jit`. Calls are thread-safe; runs of the same plan exclude each other.
     """
 
+    made: ClassVar[list[JitFunction[Any]] | None] = None
+    """The functions made since this was set to a list; ``kernelrt view`` sets it."""
+
     def __init__(
         self,
         fn: Callable[..., R],
@@ -86,6 +91,8 @@ class JitFunction(Epochs[R]):
             raise DTypeError(f"fn: expected a function, not {type(fn).__name__}")
         refuse_torch_module(getattr(fn, "__self__", fn), "fn")
         functools.update_wrapper(self, fn, updated=())
+        if JitFunction.made is not None:
+            JitFunction.made.append(self)
         self._fn = fn
         self._parameters = Parameters(fn)
         self._dynamic = check_dynamic(dynamic)
@@ -192,6 +199,11 @@ class JitFunction(Epochs[R]):
             raise AttributeError(text, name=name, obj=self)
 
     # ---- plans
+
+    @property
+    def name(self) -> str:
+        """Name of the wrapped function in errors and reports."""
+        return self._name
 
     @property
     def plans(self) -> tuple[ExecutionPlan, ...]:
@@ -363,12 +375,15 @@ class JitFunction(Epochs[R]):
     def _make(
         self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any], why: str | None = None
     ) -> Variant:
+        began = perf_counter()
         traced = self._traced_for(call, specs, leaves)
+        seconds = perf_counter() - began
         homes = [home for home in traced.homes if home is not None]
         with state.lock:
             plan = execute.prepare_apart(
                 traced.nodes, traced.commits, homes, frozen=self._freeze
             )
+        plan.build_times = replace(plan.build_times, trace=seconds)
         self._check_bound(plan, specs)
         if self._threads is not None:
             plan.set_threads(self._threads)

@@ -23,7 +23,29 @@ if TYPE_CHECKING:
     from kernelrt.runtime.variables import VariableTable
     from kernelrt.schedule.types import Decision, Intermediate
 
-__all__ = ["PlanAccessors", "PlanParts"]
+__all__ = ["BuildTimes", "PlanAccessors", "PlanParts"]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildTimes:
+    """Seconds that it took to make a plan.
+
+    Attributes
+    ----------
+    trace : float
+        Running the Python function; 0 for a plan that no jitted function made.
+    schedule : float
+        Rewriting the graph, choosing kernels, and placing memory.
+    compile : float
+        Generating and compiling the code of the kernels, or finding it in a cache.
+    assemble : float
+        Allocating memory and filling the tables of the C core.
+    """
+
+    trace: float = 0.0
+    schedule: float = 0.0
+    compile: float = 0.0
+    assemble: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,12 +66,20 @@ class PlanParts:
 class PlanAccessors(PlanCore):
     """Accessors of a plan's parts. Changes to the parts are made under the plan's lock."""
 
+    build_times: BuildTimes = BuildTimes()
+    """Seconds that it took to make the plan, its preparation not included."""
+
     _ops: list[PreparedOp]
     _chains: list[Chain]
     _parts: PlanParts
     _memory: PlanMemory
     _table: VariableTable
     _values: dict[str, int]
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Reasons why values were fused into their consumers, or stored."""
+        return self._parts.decisions
 
     @property
     def preparation(self) -> ExecutionPlan | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from kernelrt.device.buffer import Buffer
@@ -9,6 +10,7 @@ from kernelrt.errors import PlanBuildError
 from kernelrt.ir import Op
 from kernelrt.ir.ffi import is_host_call
 from kernelrt.ir.region import Port
+from kernelrt.runtime.accessors import BuildTimes
 from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.ffi_kernels import host_call
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
@@ -63,9 +65,13 @@ def prepare(
     OutOfMemoryError
         There is not enough memory for the buffers.
     """
+    began = perf_counter()
     asts = list(dict.fromkeys(k.ast for k in schedule.kernels if not is_host_call(k.ast)))
     compiled = dict(zip(asts, cache.get_many(asts, device), strict=True))
-    return _assembled(schedule, device, compiled, fixedvars or {}, values or {})
+    has_code = perf_counter()
+    plan = _assembled(schedule, device, compiled, fixedvars or {}, values or {})
+    plan.build_times = BuildTimes(compile=has_code - began, assemble=perf_counter() - has_code)
+    return plan
 
 
 def _assembled(

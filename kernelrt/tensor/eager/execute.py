@@ -8,6 +8,7 @@ import gc
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,12 +68,15 @@ def prepare(
     """
     check_outside([*values, *(value for _, value in commits)])
     schedule, runtime_prepare = _middle()
-    if not stored:
-        return runtime_prepare(schedule(values, commits))
+    stored = stored or {}
+    began = perf_counter()
     made = schedule([v for i, v in enumerate(values) if i not in stored], commits)
+    seconds = perf_counter() - began
     rest = iter(made.outputs)
     outputs = tuple(stored[i] if i in stored else next(rest) for i in range(len(values)))
-    return runtime_prepare(replace(made, outputs=outputs))
+    plan = runtime_prepare(replace(made, outputs=outputs))
+    plan.build_times = replace(plan.build_times, schedule=seconds)
+    return plan
 
 
 def prepare_apart(
