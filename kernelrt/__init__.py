@@ -156,6 +156,7 @@ from kernelrt.tensor.state import (
     no_grad,
     set_grad_enabled,
 )
+from kernelrt.util import displays as _displays
 from kernelrt.util.environment import check_environment
 from kernelrt.util.lazy_import import submodules as _submodules
 from kernelrt.util.unsupported_names import TOP as _TOP
@@ -330,6 +331,7 @@ __all__ = [
     "unravel_index",
     "vander",
     "var_mean",
+    "view",
     "vmap",
     "vstack",
     "where",
@@ -348,25 +350,29 @@ if TYPE_CHECKING:
     from kernelrt import runtime as runtime
     from kernelrt import threads as threads
     from kernelrt import tune as tune
+    from kernelrt import viewer as viewer
     from kernelrt._dtypes import *  # noqa: F403 - dtypes with names of Python builtins
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
+    from kernelrt.runtime import ExecutionPlan as _ExecutionPlan
     from kernelrt.tensor.eager.debug_modes import debug_nans, detect_anomaly, disable_jit
     from kernelrt.tensor.free_functions.from_methods import *  # noqa: F403
     from kernelrt.tensor.tracing.ffi_calls import call
     from kernelrt.threads import num_threads
     from kernelrt.tune import autotune
+    from kernelrt.viewer import view
 else:  # type checkers would accept any name if they saw __getattr__
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
             "kernelrt",
             ("array_api", "data", "distributions", "func", "linalg", "optim", "runtime",
-             "tune"),
+             "tune", "viewer"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
             {
                 "autotune": "kernelrt.tune",
                 "call": "kernelrt.tensor.tracing.ffi_calls",
                 "num_threads": "kernelrt.threads",
+                "view": "kernelrt.viewer",
                 **dict.fromkeys(
                     ("debug_nans", "detect_anomaly", "disable_jit"),
                     "kernelrt.tensor.eager.debug_modes",
@@ -379,5 +385,13 @@ else:  # type checkers would accept any name if they saw __getattr__
         _DTYPES,
     )  # fmt: skip
 
+
+def _plan_html(plan: "_ExecutionPlan") -> str:
+    from kernelrt.viewer import view
+
+    return view(plan)._repr_html_()
+
+
+_displays.plan_html = _plan_html
 check_environment()
 del check_environment

@@ -15,6 +15,7 @@ from kernelrt.runtime.plan_ops import PreparedKernel, PreparedRegion
 from kernelrt.runtime.repeat import PlanProfile
 from kernelrt.runtime.slice_pipelining import find_chains, rechained
 from kernelrt.runtime.variables import VariableTable, merge_updates
+from kernelrt.util import displays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -439,6 +440,15 @@ class ExecutionPlan(PlanAccessors):
         return len(dropped)
 
     # ---- For people
+
+    def _repr_html_(self) -> str | None:
+        """Draw the plan in a notebook, as :func:`kernelrt.view` does."""
+        return None if self.released else displays.plan_html(self)
+
+    @property
+    def arena_parts(self) -> list[plan_report.ArenaPart]:
+        """The intermediates in the arena, in order of their first use."""
+        return plan_report.arena_parts(self._parts, self._ops)
 
     @property
     def memory(self) -> plan_report.MemoryReport:

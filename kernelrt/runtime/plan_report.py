@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from kernelrt.runtime.plan import ExecutionPlan, PlanParts
     from kernelrt.runtime.plan_ops import PreparedOp
 
-__all__ = ["MemoryReport", "explain", "index_error", "memory", "profiles", "summary"]
+__all__ = [
+    "ArenaPart", "MemoryReport", "arena_parts", "estimates", "explain", "index_error", "memory",
+    "profiles", "summary",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +86,33 @@ def memory(parts: PlanParts, ops: Sequence[PreparedOp]) -> MemoryReport:
         peak=parts.arena_size + apart,
         requested=requested,
         reused=max(0, requested - parts.arena_size),
-        lower_bound=_lower_bound(parts, ops),
+        lower_bound=most_alive((p.first, p.last, p.nbytes) for p in arena_parts(parts, ops)),
     )
 
 
-def _lower_bound(parts: PlanParts, ops: Sequence[PreparedOp]) -> int:
+@dataclass(frozen=True, slots=True)
+class ArenaPart:
+    """An intermediate in the arena of a plan.
+
+    Attributes
+    ----------
+    buffer : int
+        Index of the buffer.
+    offset, nbytes : int
+        Its bytes in the arena.
+    first, last : int
+        Positions of the first and the last op that use it, in execution order.
+    """
+
+    buffer: int
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+
+
+def arena_parts(parts: PlanParts, ops: Sequence[PreparedOp]) -> list[ArenaPart]:
+    """Return the intermediates in the arena of a plan, in order of their first use."""
     layout = parts.layout
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -99,7 +124,13 @@ def _lower_bound(parts: PlanParts, ops: Sequence[PreparedOp]) -> int:
             if layout.entries[root].own in parts.places:
                 first.setdefault(root, number)
                 last[root] = number
-    return most_alive((first[root], last[root], layout.entries[root].nbytes) for root in first)
+    found = []
+    for root, begin in first.items():
+        entry = layout.entries[root]
+        assert entry.own is not None
+        offset = parts.places[entry.own]
+        found.append(ArenaPart(root, offset, entry.nbytes, begin, last[root]))
+    return found
 
 
 def index_error(
@@ -307,6 +338,15 @@ def profiles(
     return _profiles(ops, iter(samples), values, None)
 
 
+def estimates(op: PreparedKernel, values: Mapping[str, int]) -> tuple[int, int, float]:
+    """Return operations, bytes and expected seconds of a launch for values of the Variables."""
+    known = {**values, **op.fixedvars}
+    flops, nbytes, cycles = (
+        evaluate(count, known) for count in (op.kernel.flops, op.kernel.bytes, op.kernel.cycles)
+    )
+    return flops, nbytes, launch_ns(op.kernel, flops, nbytes, cycles) / 1e9
+
+
 def _profiles(
     ops: Sequence[PreparedOp],
     samples: Iterator[Sample],
@@ -318,9 +358,7 @@ def _profiles(
     for op, (start, elapsed, worker, chunks, runs, claims) in zip(ops, own, strict=True):
         if not isinstance(op, PreparedKernel):
             continue
-        known = {**values, **op.fixedvars}
-        counts = (op.kernel.flops, op.kernel.bytes, op.kernel.cycles)
-        flops, nbytes, cycles = (evaluate(count, known) for count in counts)
+        flops, nbytes, expected = estimates(op, values)
         often = runs if region is not None else 1
         out.append(
             KernelProfile(
@@ -331,7 +369,7 @@ def _profiles(
                 start=start / 1e9,
                 flops=flops * often,
                 bytes=nbytes * often,
-                expected=launch_ns(op.kernel, flops, nbytes, cycles) / 1e9 * often,
+                expected=expected * often,
                 chunks=chunks,
                 op=op.id,
                 worker=worker,

@@ -21,7 +21,7 @@ FLOORS = {
     "_dispatch": 1, "ir": 1, "device": 2, "threads": 2,
     "schedule": 3, "loops": 3, "backend": 4, "runtime": 5, "tensor": 6,
     "nn": 7, "jit": 7, "data": 7, "distributions": 7, "func": 7, "linalg": 7, "array_api": 7,
-    "optim": 7, "tune": 8, "cli": 8, "__main__": 8, "__init__": 8,
+    "optim": 7, "tune": 8, "viewer": 8, "cli": 9, "__main__": 9, "__init__": 9,
 }  # fmt: skip
 #: Rooms of one floor that still must not know each other.
 APART = {("schedule", "loops"), ("loops", "schedule")}

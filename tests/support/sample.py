@@ -27,7 +27,8 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = (
-    "codegen conformance csrc distributions func jit nn ops plan reliability surface tune unit"
+    "codegen conformance csrc distributions func jit nn ops plan reliability surface tune unit "
+    "viewer"
 )
 #: Folders of tests/ that a change below a path most likely breaks; the longest matching path
 #: applies. A file of tests/ without an entry belongs to its own folder.
@@ -46,10 +47,11 @@ TOUCHES = {
     "kernelrt/linalg": "ops surface unit",
     "kernelrt/loops/": "codegen ops surface unit tune",
     "kernelrt/nn/": "nn jit surface",
-    "kernelrt/runtime/": "csrc jit plan reliability tune",
+    "kernelrt/runtime/": "csrc jit plan reliability tune viewer",
     "kernelrt/schedule/": "codegen ops surface unit",
     "kernelrt/tensor/": "func jit nn ops reliability surface",
     "kernelrt/tune/": "tune",
+    "kernelrt/viewer/": "viewer",
     "kernelrt/": "data distributions func jit nn ops plan surface unit",
     "examples/": "examples",
     "setup.py": "csrc",

@@ -1,0 +1,136 @@
+"""Pictures of plans: one HTML page that needs no network."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.errors import DTypeError, JitError, PlanReleasedError
+from kernelrt.jit import JitFunction
+from kernelrt.runtime import ExecutionPlan
+from kernelrt.tensor.tracing.trace import forbid
+from kernelrt.viewer.collect import PlanRecord, collect
+from kernelrt.viewer.page import page
+from kernelrt.viewer.peaks import peaks
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+__all__ = ["PlanView", "view"]
+
+
+class PlanView:
+    """The page of one or several plans, as :func:`view` returns it.
+
+    Notebooks show it in place.
+
+    Attributes
+    ----------
+    records : tuple of PlanRecord
+        The measurements that the page shows, one record for each plan.
+    html : str
+        The page.
+    """
+
+    def __init__(self, records: Sequence[PlanRecord]) -> None:
+        self.records = tuple(records)
+        self.html = page(self.records, [peaks(record.threads) for record in self.records])
+
+    def __repr__(self) -> str:
+        names = ", ".join(record.name for record in self.records)
+        return f"<PlanView of {names}: {len(self.html) / 1e3:.0f} KB>"
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, so that its styles do not reach the notebook."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.html)}" style="width:100%;height:720px;'
+            'border:1px solid #ccc"></iframe>'
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page to a file, atomically; return its path."""
+        target = Path(path)
+        unfinished = target.with_name(target.name + ".part")
+        unfinished.write_text(self.html, encoding="utf-8")
+        unfinished.replace(target)
+        return target
+
+
+def view(
+    target: ExecutionPlan | JitFunction[Any] | Sequence[ExecutionPlan | JitFunction[Any]],
+    /,
+    *args: Any,
+    path: str | os.PathLike[str] | None = None,
+) -> PlanView:
+    """Measure plans and draw them as one HTML page.
+
+    The page shows the graph of kernels, a timeline of a run, the roofline of this machine, the
+    memory of intermediates, the lines of source with their share of the time, each kernel with its
+    loops and assembly, and the reasons of the scheduler's choices. The page needs no network.
+
+    A copy of the plan runs for about a tenth of a second; the state of the plan does not change.
+    Functions from the user that a plan calls are called.
+
+    Parameters
+    ----------
+    target : ExecutionPlan, JitFunction, or a sequence of these
+        Plan to show; or jitted function, all of whose plans are shown. Several plans are compared
+        in a table.
+    *args
+        For one jitted function: arguments whose plan alone is shown. The plan is made if needed.
+    path : path, optional
+        File to write the page to.
+
+    Returns
+    -------
+    PlanView
+        The page. Notebooks show it, and ``save(path)`` writes it.
+
+    Raises
+    ------
+    DTypeError
+        `target` is neither a plan nor a jitted function, or arguments come with a plan.
+    JitError
+        A jitted function has no plan and no arguments are given; or a function is being traced.
+    PlanReleasedError
+        The plan was released.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> twice = krt.jit(lambda x: (x * 2).sum())
+    >>> page = krt.view(twice, krt.ones(1000))
+    >>> page.html.startswith("<!doctype html>")
+    True
+    """
+    forbid("view()")
+    several = isinstance(target, list | tuple)
+    targets: Sequence[Any] = target if isinstance(target, list | tuple) else [target]
+    if args and (several or not isinstance(target, JitFunction)):
+        raise DTypeError("args: expected none for plans; only one jitted function takes arguments")
+    found = [named for each in targets for named in _plans(each, args)]
+    if not found:
+        raise DTypeError("target: expected at least one plan or jitted function")
+    shown = PlanView([collect(plan, name) for name, plan in found])
+    if path is not None:
+        shown.save(path)
+    return shown
+
+
+def _plans(target: object, args: tuple[Any, ...]) -> list[tuple[str, ExecutionPlan]]:
+    if isinstance(target, ExecutionPlan):
+        if target.released:
+            raise PlanReleasedError("target: the plan was released; prepare it again")
+        return [("plan", target)]
+    if not isinstance(target, JitFunction):
+        raise DTypeError(
+            f"target: expected an ExecutionPlan or a jitted function, not {type(target).__name__}"
+        )
+    name = target.name
+    if args:
+        return [(name, target.plan(*args))]
+    if not target.plans:
+        raise JitError(f"{name} has no plan yet; call it first, or pass arguments to view")
+    return [(name, plan) for plan in target.plans]

@@ -1,0 +1,360 @@
+"""Measure a copy of a plan and collect everything that its page shows, as plain data."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kernelrt.device import registry
+from kernelrt.errors import CompileError
+from kernelrt.ir.routine import is_call
+from kernelrt.runtime.plan_ops import (
+    PreparedBufferView,
+    PreparedCopy,
+    PreparedCustomFunction,
+    PreparedKernel,
+    PreparedRegion,
+)
+from kernelrt.runtime.plan_report import estimates
+from kernelrt.schedule.memory.hazards import waves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kernelrt._dispatch import Sample
+    from kernelrt.ir.origin import Origin
+    from kernelrt.runtime import BuildTimes, ExecutionPlan, PreparedOp
+
+__all__ = ["ArenaRow", "OpRow", "PlanRecord", "SourceRow", "Span", "collect"]
+
+T = TypeVar("T")
+
+#: Seconds to spend on profiled runs, on unprofiled runs, and on the text of kernels.
+_PROFILED_S: Final = 0.08
+_PLAIN_S: Final = 0.03
+_TEXT_S: Final = 0.12
+_MOST_RUNS: Final = 200
+_LEAST_RUNS: Final = 2
+#: Maximum characters of assembly, and of loop nests, of all kernels of a plan.
+_ASSEMBLY_CHARS: Final = 40_000
+_LOOPS_CHARS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Time that one worker spent on chunks of an op, in seconds from the start of the run."""
+
+    worker: int
+    start: float
+    elapsed: float
+    begin: int
+    end: int
+
+
+@dataclass(slots=True)
+class OpRow:
+    """An op of a plan, with its times.
+
+    Attributes
+    ----------
+    id : int
+        Id of the op.
+    kind : str
+        "kernel", "copy", "loop", "choice", "function" or "view".
+    title : str
+        Layers, operations and lines that the op computes.
+    layer : str
+        The part of the program that the op belongs to: a layer, an optimizer or an operation.
+    wave : int
+        Number of ops on the longest path of dependencies to this op.
+    after : tuple of int
+        Ids of the ops that it depends on.
+    seconds : float
+        Median time of a run. In a body: of all iterations together.
+    minimum : float
+        Minimum time of a run.
+    expected : float
+        Seconds that the cost model predicts for one core; 0 if unknown.
+    flops, bytes : int
+        Estimated operations and bytes of a run.
+    runs, chunks : int
+        Number of launches, and of chunks per launch.
+    spans : tuple of Span
+        Times of one typical run, for the timeline.
+    lines : tuple of (file, line, function, backward)
+        User code that the op computes.
+    entry, loops, assembly : str
+        Name of the function, loop nest and assembly; empty if not shown.
+    body : list of OpRow
+        Ops of the bodies of a loop or choice.
+    """
+
+    id: int
+    kind: str
+    title: str
+    layer: str
+    wave: int
+    after: tuple[int, ...]
+    seconds: float = 0.0
+    minimum: float = 0.0
+    expected: float = 0.0
+    flops: int = 0
+    bytes: int = 0
+    runs: int = 1
+    chunks: int = 1
+    spans: tuple[Span, ...] = ()
+    lines: tuple[tuple[str, int, str, bool], ...] = ()
+    entry: str = ""
+    loops: str = ""
+    assembly: str = ""
+    body: list[OpRow] = field(default_factory=list)
+
+    def flat(self) -> Iterable[OpRow]:
+        """Yield the op and all ops of its bodies."""
+        yield self
+        for row in self.body:
+            yield from row.flat()
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaRow:
+    """An intermediate in the arena: its bytes, and the ops between which it is live."""
+
+    text: str
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A line of user code and the seconds of the kernels made from it."""
+
+    file: str
+    line: int
+    seconds: float
+    ops: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class PlanRecord:
+    """Everything that a page shows of one plan.
+
+    Attributes
+    ----------
+    name, text : str
+        Name of the jitted function, or "plan"; and the plan in one line.
+    ops : list of OpRow
+        Ops in execution order.
+    run : float
+        Median seconds of a run without profiling.
+    threads : int
+        Number of workers that took part in the typical run.
+    arena, arena_bytes
+        Intermediates in the arena, and its size.
+    memory : str
+        Sizes of the memory that the plan allocates.
+    decisions : list of str
+        Fusion decisions.
+    times : BuildTimes
+        Seconds that it took to make the plan.
+    sources : list of SourceRow
+        Lines of user code, by file and number.
+    """
+
+    name: str
+    text: str
+    ops: list[OpRow]
+    run: float
+    threads: int
+    arena: list[ArenaRow]
+    arena_bytes: int
+    memory: str
+    decisions: list[str]
+    times: BuildTimes
+    sources: list[SourceRow]
+
+    @property
+    def total(self) -> float:
+        """Sum of the median seconds of all ops."""
+        return sum(row.seconds for row in self.ops)
+
+
+def collect(plan: ExecutionPlan, name: str = "plan") -> PlanRecord:
+    """Run a copy of `plan` several times and return its record.
+
+    The copy has its own state, so the state of `plan` does not change. Functions from the user that
+    the plan calls are called in each run.
+    """
+    copy = plan.replicate()
+    copy.execute()
+    runs = _repeat(copy.execute_profiled_raw, _PROFILED_S)
+    took: list[float] = []
+
+    def timed() -> None:
+        began = perf_counter()
+        copy.execute()
+        took.append(perf_counter() - began)
+
+    _repeat(timed, _PLAIN_S)
+    totals = [sum(sample[1] for sample in run[: len(copy.prepared_ops)]) for run in runs]
+    typical = runs[totals.index(statistics.median_low(totals))]
+    rows, _ = _rows(copy, runs, typical, 0)
+    _add_text(copy, rows)
+    workers = {span.worker for row in rows for span in row.spans}
+    return PlanRecord(
+        name=name,
+        text=repr(plan).strip("<>"),
+        ops=rows,
+        run=statistics.median(took),
+        threads=max(1, len(workers)),
+        arena=_arena(plan),
+        arena_bytes=plan.memory.arena,
+        memory=str(plan.memory),
+        decisions=[str(d) for d in plan.decisions],
+        times=plan.build_times,
+        sources=_sources(rows),
+    )
+
+
+def _repeat(call: Callable[[], T], seconds: float) -> list[T]:
+    """Call until `seconds` have passed, and at least twice; return the results."""
+    found: list[T] = []
+    end = perf_counter() + seconds
+    while len(found) < _LEAST_RUNS or (len(found) < _MOST_RUNS and perf_counter() < end):
+        found.append(call())
+    return found
+
+
+def _rows(
+    plan: ExecutionPlan, runs: Sequence[Sequence[Sample]], typical: Sequence[Sample], start: int
+) -> tuple[list[OpRow], int]:
+    """Return the rows of a plan's ops, whose samples begin at `start`, and the end of samples."""
+    ops = plan.prepared_ops
+    ids = [op.id for op in ops]
+    number = {op_id: i for i, op_id in enumerate(ids)}
+    wave_of = {
+        i: depth
+        for depth, wave in enumerate(waves([[number[d] for d in op.dependencies] for op in ops]))
+        for i in wave
+    }
+    rows = []
+    for i, op in enumerate(ops):
+        row = _row(op, wave_of[i])
+        times = sorted(run[start + i][1] / 1e9 for run in runs)
+        row.seconds, row.minimum = statistics.median(times), times[0]
+        begin, elapsed, worker, row.chunks, row.runs, claims = typical[start + i]
+        row.spans = tuple(
+            Span(by, since / 1e9, took / 1e9, first, last)
+            for first, last, by, since, took in claims or ((0, row.chunks, worker, begin, elapsed),)
+        )
+        if isinstance(op, PreparedKernel):
+            flops, nbytes, expected = estimates(op, plan.values)
+            often = max(1, row.runs)
+            row.flops, row.bytes, row.expected = flops * often, nbytes * often, expected * often
+        rows.append(row)
+    end = start + len(ops)
+    for row, op in zip(rows, ops, strict=True):
+        if isinstance(op, PreparedRegion):
+            for body in op.bodies:
+                inner, end = _rows(body, runs, typical, end)
+                row.body += inner
+            row.flops = sum(r.flops for r in row.body)
+            row.bytes = sum(r.bytes for r in row.body)
+            row.expected = sum(r.expected for r in row.body)
+    return rows, end
+
+
+def _row(op: PreparedOp, wave: int) -> OpRow:
+    origins: tuple[Origin, ...] = getattr(op, "origins", ())
+    lines = tuple(dict.fromkeys((o.file, o.line, o.name, o.backward) for o in origins))
+    kind, title, layer = "kernel", getattr(op, "title", op.label), ""
+    if origins:
+        layer = origins[0].layer or origins[0].op
+    if isinstance(op, PreparedCopy):
+        kind = "copy"
+    elif isinstance(op, PreparedBufferView):
+        kind = "view"
+    elif isinstance(op, PreparedCustomFunction):
+        kind = "function"
+    elif isinstance(op, PreparedRegion):
+        kind = "choice" if len(op.bodies) > 1 else "loop"
+    entry = op.kernel.entry_point if isinstance(op, PreparedKernel) else ""
+    return OpRow(op.id, kind, title or op.label, layer or kind, wave, tuple(op.dependencies),
+                 lines=lines, entry=entry)  # fmt: skip
+
+
+# ---- text of kernels
+
+
+def _add_text(plan: ExecutionPlan, rows: Sequence[OpRow]) -> None:
+    """Add loop nests and assembly of the slowest kernels, within the limits of time and size."""
+    kernels = {kernel.entry_point: kernel for kernel in plan.kernels}
+    flat = [row for top in rows for row in top.flat() if row.entry]
+    end = perf_counter() + _TEXT_S
+    loops, assembly = _LOOPS_CHARS, _ASSEMBLY_CHARS
+    seen: set[str] = set()
+    for row in sorted(flat, key=lambda r: -r.seconds):
+        kernel = kernels[row.entry]
+        if row.entry in seen or perf_counter() > end:
+            continue
+        seen.add(row.entry)
+        if is_call(kernel.ast) or not kernel.code:
+            continue
+        try:
+            text = kernel.loops()
+        except CompileError:  # the kernel was given as code
+            continue
+        if len(text) <= loops:
+            row.loops, loops = text, loops - len(text)
+        device = registry.opened(kernel.device)
+        if assembly > 0 and hasattr(device.compiler, "assembly"):
+            text = _stripped(device.compiler.assembly(kernel.entry_point, kernel.code))
+            if len(text) <= assembly:
+                row.assembly, assembly = text, assembly - len(text)
+
+
+def _stripped(assembly: str) -> str:
+    """Return the instructions and labels of assembly text, without directives for the linker."""
+    lines = (line.expandtabs(8).rstrip() for line in assembly.splitlines())
+    return "\n".join(
+        line[4:] if line.startswith("        ") else line
+        for line in lines
+        if line.strip() and not (line.lstrip().startswith((".", "#")) and not line.endswith(":"))
+    )
+
+
+# ---- memory and source
+
+
+def _arena(plan: ExecutionPlan) -> list[ArenaRow]:
+    """Return the intermediates in the arena of a plan, in order of their first op."""
+    buffers = plan.buffers
+    return [
+        ArenaRow(
+            f"buffer {part.buffer}: {buffers[part.buffer].size} {buffers[part.buffer].dtype.name}",
+            part.offset, part.nbytes, part.first, part.last,
+        )
+        for part in plan.arena_parts
+    ]  # fmt: skip
+
+
+def _sources(rows: Sequence[OpRow]) -> list[SourceRow]:
+    """Share the time of each op equally among its lines; a region's among those of its bodies."""
+    found: dict[tuple[str, int], tuple[float, dict[int, None]]] = {}
+    for top in rows:
+        inner = [row for row in top.flat() if row.lines and not row.body]
+        whole = sum(row.seconds for row in inner)
+        for row in inner:
+            seconds = row.seconds if not top.body else top.seconds * row.seconds / (whole or 1)
+            places = dict.fromkeys((file, line) for file, line, _, _ in row.lines)
+            for place in places:
+                before, ops = found.get(place, (0.0, {}))
+                found[place] = before + seconds / len(places), ops | {top.id: None}
+    return [
+        SourceRow(file, line, seconds, tuple(ops))
+        for (file, line), (seconds, ops) in sorted(found.items())
+    ]
