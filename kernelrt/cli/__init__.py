@@ -1,4 +1,4 @@
-"""The command line: ``kernelrt digits``, ``kernelrt env`` and ``kernelrt calibrate``."""
+"""The command line: ``kernelrt digits``, ``env``, ``calibrate`` and ``view``."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = _parser()
-    commands = {"digits", "env", "calibrate"}
+    commands = {"digits", "env", "calibrate", "view"}
     general = {"-h", "--help", "--version"}
     if not arguments or not (arguments[0] in commands or arguments[0] in general):
         if arguments and not arguments[0].startswith("-"):
-            expected = "expected digits, env or calibrate"
+            expected = "expected digits, env, calibrate or view"
             parser.error(f"unknown command {arguments[0]!r}; {expected}")
         arguments = ["digits", *arguments]
     return parser.parse_args(arguments)
@@ -121,6 +121,19 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     calibrate.add_argument("--json", action="store_true", help="print one JSON object")
     calibrate.set_defaults(run=_calibrate)
+
+    view = commands.add_parser(
+        "view",
+        help="run a script and draw the plans of its jitted functions as an HTML page",
+        description="Run a Python script, then measure the plans of the jitted functions that it "
+        "called, and write one HTML page that needs no network: kernels, timeline, roofline, "
+        "memory, and the lines of source with their share of the time.",
+        allow_abbrev=False,
+    )
+    view.add_argument("-o", "--output", default="plans.html", metavar="FILE", help="the page")
+    view.add_argument("script", help="path of the script")
+    view.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
+    view.set_defaults(run=_view)
     return parser
 
 
@@ -140,6 +153,12 @@ def _calibrate(options: argparse.Namespace) -> int:
     from kernelrt.cli import calibrate
 
     return calibrate.run(options.target, as_json=options.json)
+
+
+def _view(options: argparse.Namespace) -> int:
+    from kernelrt.cli import show
+
+    return show.run(options.script, options.arguments, options.output)
 
 
 def _count(text: str) -> int:

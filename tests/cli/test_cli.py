@@ -150,7 +150,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["train"], "unknown command 'train'; expected digits, env or calibrate"),
+        (["train"], "unknown command 'train'; expected digits, env, calibrate or view"),
         (["--epochs", "0"], "--epochs: expected at least 1, not 0"),
         (["--epochs", "many"], "--epochs: expected an integer, not 'many'"),
         (["--lr", "-1"], "--lr: expected a positive number, not -1"),
@@ -245,3 +245,51 @@ def test_a_seed_and_a_thread_count_that_are_none_are_told() -> None:
     assert "(OMP_NUM_THREADS=1,2)" in done.stdout
     done = run("env", KERNELRT_THREADS="", OMP_NUM_THREADS="-1")
     assert "OMP_NUM_THREADS: expected an integer of at least 1, not '-1'" in done.stderr
+
+
+SCRIPT = """
+import sys
+import kernelrt as krt
+
+@krt.jit
+def twice(x):
+    return (x * 2).sum()
+
+def main():
+    twice(krt.ones(100))
+    print("ran with", sys.argv[1:])
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_view_draws_the_plans_of_a_script(tmp_path: Path) -> None:
+    script, target = tmp_path / "train.py", tmp_path / "page.html"
+    script.write_text(SCRIPT)
+    done = run("view", "-o", str(target), str(script), "--epochs", "3")
+    assert done.returncode == 0, done.stderr
+    assert "ran with ['--epochs', '3']" in done.stdout
+    assert f"{target}: 1 plans of {script}" in done.stdout
+    assert "twice" in target.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "expected"),
+    [
+        ("x = 1", 1, "the script called no jitted function"),
+        ("raise ValueError('mine')", 1, "ValueError: mine"),
+        ("raise SystemExit(7)", 7, ""),
+        (None, 1, "No such file"),
+    ],
+)
+def test_view_tells_why_there_is_no_page(
+    text: str | None, code: int, expected: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    if text is not None:
+        script.write_text(text)
+    done = run("view", "-o", str(tmp_path / "page.html"), str(script))
+    assert done.returncode == code
+    assert expected in done.stderr
+    assert not (tmp_path / "page.html").exists()
