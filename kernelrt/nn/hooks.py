@@ -48,8 +48,12 @@ def _edit(owner: Any, change: Callable[[_Hooks], _Hooks]) -> None:
     with state.lock:
         before = owner.__dict__.get(_HOOKS, ())
         hooks = change(before)
-        if hooks is not before:
+        if hooks is before:
+            return
+        if hooks:
             setattr(owner, _HOOKS, hooks)
+        else:  # as before the first hook, so that plans made then fit again
+            delattr(owner, _HOOKS)
 
 
 def added(owner: Any, hook: Hook, first: bool) -> Handle:
