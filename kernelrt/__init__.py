@@ -316,6 +316,7 @@ __all__ = [
     "set_rng_state",
     "stack",
     "std_mean",
+    "summary",
     "switch",
     "tensor",
     "tensordot",
@@ -360,6 +361,7 @@ if TYPE_CHECKING:
     from kernelrt.threads import num_threads
     from kernelrt.tune import autotune
     from kernelrt.viewer import view
+    from kernelrt.viewer.summary import summary
 else:  # type checkers would accept any name if they saw __getattr__
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
@@ -372,6 +374,7 @@ else:  # type checkers would accept any name if they saw __getattr__
                 "autotune": "kernelrt.tune",
                 "call": "kernelrt.tensor.tracing.ffi_calls",
                 "num_threads": "kernelrt.threads",
+                "summary": "kernelrt.viewer.summary",
                 "view": "kernelrt.viewer",
                 **dict.fromkeys(
                     ("debug_nans", "detect_anomaly", "disable_jit"),

@@ -85,6 +85,8 @@ class OpRow:
         Times of one typical run, for the timeline.
     lines : tuple of (file, line, function, backward)
         User code that the op computes.
+    layers : tuple of str
+        Dotted paths of the modules that the op computes.
     entry, loops, assembly : str
         Name of the function, loop nest and assembly; empty if not shown.
     body : list of OpRow
@@ -106,6 +108,7 @@ class OpRow:
     chunks: int = 1
     spans: tuple[Span, ...] = ()
     lines: tuple[tuple[str, int, str, bool], ...] = ()
+    layers: tuple[str, ...] = ()
     entry: str = ""
     loops: str = ""
     assembly: str = ""
@@ -183,8 +186,8 @@ class PlanRecord:
         return sum(row.seconds for row in self.ops)
 
 
-def collect(plan: ExecutionPlan, name: str = "plan") -> PlanRecord:
-    """Run a copy of `plan` several times and return its record.
+def collect(plan: ExecutionPlan, name: str = "plan", *, text: bool = True) -> PlanRecord:
+    """Run a copy of `plan` several times and return its record; `text` adds code of kernels.
 
     The copy has its own state, so the state of `plan` does not change. Functions from the user that
     the plan calls are called in each run.
@@ -203,7 +206,8 @@ def collect(plan: ExecutionPlan, name: str = "plan") -> PlanRecord:
     totals = [sum(sample[1] for sample in run[: len(copy.prepared_ops)]) for run in runs]
     typical = runs[totals.index(statistics.median_low(totals))]
     rows, _ = _rows(copy, runs, typical, 0)
-    _add_text(copy, rows)
+    if text:
+        _add_text(copy, rows)
     workers = {span.worker for row in rows for span in row.spans}
     return PlanRecord(
         name=name,
@@ -271,6 +275,7 @@ def _rows(
 def _row(op: PreparedOp, wave: int) -> OpRow:
     origins: tuple[Origin, ...] = getattr(op, "origins", ())
     lines = tuple(dict.fromkeys((o.file, o.line, o.name, o.backward) for o in origins))
+    layers = tuple(dict.fromkeys(o.layer for o in origins if o.layer))
     kind, title, layer = "kernel", getattr(op, "title", op.label), ""
     if origins:
         layer = origins[0].layer or origins[0].op
@@ -284,7 +289,7 @@ def _row(op: PreparedOp, wave: int) -> OpRow:
         kind = "choice" if len(op.bodies) > 1 else "loop"
     entry = op.kernel.entry_point if isinstance(op, PreparedKernel) else ""
     return OpRow(op.id, kind, title or op.label, layer or kind, wave, tuple(op.dependencies),
-                 lines=lines, entry=entry)  # fmt: skip
+                 lines=lines, layers=layers, entry=entry)  # fmt: skip
 
 
 # ---- text of kernels

@@ -1,0 +1,215 @@
+"""A table of a module's layers: output shapes, parameters and share of the time."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import kernelrt as krt
+from kernelrt.errors import DTypeError
+from kernelrt.nn import Module
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.tracing.trace import forbid
+from kernelrt.viewer.charts import seconds
+from kernelrt.viewer.collect import collect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kernelrt.viewer.collect import OpRow
+
+__all__ = ["LayerRow", "ModelSummary", "summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """A module in a :class:`ModelSummary`.
+
+    Attributes
+    ----------
+    name : str
+        Dotted name; empty for the model itself.
+    kind : str
+        Name of its class.
+    shapes : tuple of tuple of int
+        Shapes of the tensors that it returned in its last call; empty if it was not called.
+    parameters : int
+        Number of elements of its parameters, those of its submodules included.
+    seconds : float
+        Time of its kernels, those of its submodules included.
+    """
+
+    name: str
+    kind: str
+    shapes: tuple[tuple[int, ...], ...]
+    parameters: int
+    seconds: float
+
+    @property
+    def depth(self) -> int:
+        """Number of modules that contain it."""
+        return self.name.count(".") + 1 if self.name else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """Result of :func:`summary`. Printed, it is a table; notebooks show it as one.
+
+    Attributes
+    ----------
+    layers : tuple of LayerRow
+        The model and all its submodules, in order of registration.
+    parameters, trainable : int
+        Number of elements of all parameters, and of those that require a gradient.
+    seconds : float
+        Median time of one inference.
+    """
+
+    layers: tuple[LayerRow, ...]
+    parameters: int
+    trainable: int
+    seconds: float
+
+    def _cells(self) -> Iterator[tuple[str, ...]]:
+        whole = self.layers[0].seconds or 1.0
+        for row in self.layers:
+            own = row.name.rpartition(".")[2]
+            shapes = ", ".join(str(shape) for shape in row.shapes) or "not called"
+            yield (
+                "  " * row.depth + (f"{own}: {row.kind}" if own else row.kind), shapes,
+                f"{row.parameters:,}", seconds(row.seconds), f"{row.seconds / whole:.0%}",
+            )  # fmt: skip
+
+    def _total(self) -> str:
+        return (
+            f"{self.parameters:,} parameters, {self.trainable:,} of them trainable; "
+            f"{seconds(self.seconds)} for one inference"
+        )
+
+    def __str__(self) -> str:
+        cells = [("layer", "output shape", "parameters", "time", "share"), *self._cells()]
+        widths = [max(len(row[i]) for row in cells) for i in range(5)]
+        lines = [
+            "  ".join(
+                text.ljust(width) if i < 2 else text.rjust(width)
+                for i, (text, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in cells
+        ]
+        return "\n".join([*lines, self._total()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(
+            f"<th>{name}</th>" for name in ("layer", "output shape", "parameters", "time", "share")
+        )
+        body = "".join(
+            "<tr>"
+             f'<td style="text-align:left;white-space:pre">{html.escape(first)}</td>'
+            + "".join(f"<td>{html.escape(cell)}</td>" for cell in rest)
+            + "</tr>"
+            for first, *rest in self._cells()
+        )
+        return f"<table><tr>{head}</tr>{body}</table><p>{self._total()}</p>"
+
+
+def summary(model: Module, *inputs: Any) -> ModelSummary:
+    """Describe the layers of a model: output shapes, parameters and time of an inference.
+
+    The model is traced and a copy of its plan is measured; its parameters, buffers and random
+    numbers do not change. A kernel that computes several layers counts in equal parts for each.
+
+    Parameters
+    ----------
+    model : Module
+        Model to describe.
+    *inputs
+        Arguments of one call: tensors, arrays, or other values that a jitted function takes.
+
+    Returns
+    -------
+    ModelSummary
+        Printed, it is a table.
+
+    Raises
+    ------
+    DTypeError
+        `model` is not a Module.
+    JitError
+        A function is being traced, or the model cannot be traced.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> from kernelrt import nn
+    >>> net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    >>> print(krt.summary(net, krt.rand(32, 64)))  # doctest: +ELLIPSIS
+    layer         output shape  parameters ...
+    Sequential    (32, 10)           9,610 ...
+      0: Linear   (32, 128)          8,320 ...
+      1: ReLU     (32, 128)              0 ...
+      2: Linear   (32, 10)           1,290 ...
+    9,610 parameters, 9,610 of them trainable; ...
+    """
+    forbid("summary()")
+    if not isinstance(model, Module):
+        raise DTypeError(f"model: expected a Module, not {type(model).__name__}")
+    shapes: dict[Module, tuple[tuple[int, ...], ...]] = {}
+
+    def note(module: Module, _: Any, result: Any) -> None:
+        shapes[module] = tuple(tuple(map(int, t.shape)) for t in _tensors(result))
+
+    run = krt.jit(model, dynamic=False)
+    hooks = [module.register_forward_hook(note) for module in model.modules()]
+    try:
+        with krt.no_grad():
+            plan = run.plan(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    record = collect(plan, text=False)
+    times = _times(record.ops, type(model).__name__)
+    rows = []
+    for name, module in model.named_modules():
+        inside = f"{name}." if name else ""
+        took = sum(s for path, s in times.items() if path == name or path.startswith(inside))
+        count = _count(module.parameters())
+        rows.append(LayerRow(name, type(module).__name__, shapes.get(module, ()), count, took))
+    return ModelSummary(
+        layers=tuple(rows),
+        parameters=rows[0].parameters,
+        trainable=_count(p for p in model.parameters() if p.requires_grad),
+        seconds=record.run,
+    )
+
+
+def _count(parameters: Iterable[Tensor]) -> int:
+    return sum(p.nbytes // p.dtype.itemsize for p in parameters)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _tensors(each)
+
+
+def _times(ops: list[OpRow], root: str) -> dict[str, float]:
+    """Return the seconds of each layer by its name, without those of its submodules."""
+    found: dict[str, float] = {}
+    for top in ops:
+        inner = [row for row in top.flat() if not row.body]
+        whole = sum(row.seconds for row in inner) or 1.0
+        for row in inner:
+            layers = row.layers or (root,)
+            for layer in layers:
+                path = layer.removeprefix(root).removeprefix(".") if layer.startswith(root) else ""
+                share = top.seconds * row.seconds / whole / len(layers)
+                found[path] = found.get(path, 0.0) + share
+    return found
