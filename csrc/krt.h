@@ -109,10 +109,10 @@ typedef struct krt_initial {
     size_t dst, src, nbytes;
 } krt_initial;
 
-/* In iteration `turn`, buffer `at` of op `op` of a body is at the address of buffer `slot` of the
- * region's op plus `offset + turn * stride`. KRT_TURN as the slot: the buffer is an int64_t that
- * holds the iteration number. */
-#define KRT_TURN SIZE_MAX
+/* In each iteration, buffer `at` of op `op` of a body is at the address of buffer `slot` of the
+ * region's op plus `offset + iteration * stride`. KRT_ITERATION as the slot: the buffer is an
+ * int64_t that holds the iteration number. */
+#define KRT_ITERATION SIZE_MAX
 typedef struct krt_binding {
     size_t body, op, at;
     size_t slot;
@@ -226,7 +226,7 @@ int64_t krt_plan_status(const krt_plan *plan, size_t op);
 /* The body, the op of the body and the iteration number in which a region stopped. */
 typedef struct krt_failure {
     size_t body, op;
-    int64_t turn;
+    int64_t iteration;
 } krt_failure;
 
 /* Return where `op`, which stopped the last run, stopped; false if `op` is not a region. The op of

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Minimum estimate of an iteration: the clock is read at most every POLL_OPS iterations. */
-#define LEAST_TURN_NS (POLL_COST_NS / POLL_OPS + 1)
+#define LEAST_ITERATION_NS (POLL_COST_NS / POLL_OPS + 1)
 
 /* Maximum stack bytes that the core itself uses to run a body. */
 #define FRAMES_BYTES 1024
@@ -40,7 +40,7 @@ struct krt_loop {
     size_t n_initial;
     krt_place *places;
     krt_sample *samples; /* of all bodies */
-    int64_t turn;        /* the iteration number */
+    int64_t iteration;   /* its number */
     krt_failure failure;
 };
 
@@ -73,7 +73,7 @@ static krt_status check_binding(const krt_binding *binding, const krt_op *op, si
     const krt_plan *body = region->bodies[binding->body];
     if (binding->op >= body->n_ops || binding->at >= body->records[binding->op].n_bufs)
         return invalid(fault, index, "a binding names a buffer that its body does not have");
-    if (binding->slot == KRT_TURN)
+    if (binding->slot == KRT_ITERATION)
         return binding->offset || binding->stride
                    ? invalid(fault, index,
                              "a binding to the iteration number must have offset 0 and stride 0")
@@ -235,16 +235,17 @@ static void bind(krt_loop *loop, const krt_body *body, void *const *bufs)
 {
     for (size_t i = body->begin; i < body->end; ++i) {
         const krt_place *place = loop->places + i;
-        *place->target = place->slot == KRT_TURN
-                             ? &loop->turn
-                             : behind(bufs[place->slot], place->offset + loop->turn * place->stride);
+        *place->target = place->slot == KRT_ITERATION
+                             ? &loop->iteration
+                             : behind(bufs[place->slot],
+                                      place->offset + loop->iteration * place->stride);
     }
 }
 
 /* Advance to the next iteration, whose number is higher or lower by one. */
 static inline void move_on(krt_loop *loop, const krt_body *body)
 {
-    loop->turn += loop->reverse ? -1 : 1;
+    loop->iteration += loop->reverse ? -1 : 1;
     for (size_t i = body->moving; i < body->end; ++i) {
         const krt_place *place = loop->places + i;
         *place->target = behind(*place->target, place->step);
@@ -257,7 +258,7 @@ typedef struct execution {
     krt_body *body;
     const krt_context *context;
     int threads;
-    int64_t turn_ns; /* estimated time of an iteration */
+    int64_t iteration_ns; /* estimated time of an iteration */
     size_t failed_op;
 } execution;
 
@@ -286,7 +287,7 @@ static krt_status run_profiled(execution *self)
     return status;
 }
 
-static krt_status run_turn(execution *self)
+static krt_status run_iteration(execution *self)
 {
     if (self->context->origin_ns)
         return run_profiled(self);
@@ -319,30 +320,30 @@ static int64_t run_plain(krt_loop *loop, const krt_body *body, int64_t n,
 }
 
 /* The number of iterations to run before the next poll of the host. */
-static int64_t turns_until_poll(const execution *self)
+static int64_t iterations_until_poll(const execution *self)
 {
     int64_t left = POLL_COST_NS - self->root->unpolled_ns;
-    return left > self->turn_ns ? left / self->turn_ns : 1;
+    return left > self->iteration_ns ? left / self->iteration_ns : 1;
 }
 
 /* Run up to `n` iterations; the first is bound already. */
-static krt_status run_turns(krt_loop *loop, execution *self, int64_t n,
-                            const unsigned char *condition)
+static krt_status run_iterations(krt_loop *loop, execution *self, int64_t n,
+                                 const unsigned char *condition)
 {
     bool plain = is_plain(self);
     while (holds(condition)) {
         int64_t begun = 1;
         krt_status status = KRT_OK;
         if (plain) {
-            int64_t most = turns_until_poll(self);
+            int64_t most = iterations_until_poll(self);
             begun = run_plain(loop, self->body, n < most ? n : most, condition);
         } else {
-            status = run_turn(self);
+            status = run_iteration(self);
         }
         n -= begun;
         if (status || !n)
             return status;
-        self->root->unpolled_ns += begun * self->turn_ns;
+        self->root->unpolled_ns += begun * self->iteration_ns;
         if (self->root->unpolled_ns >= POLL_COST_NS) {
             self->root->unpolled_ns = 0;
             status = krt_plan_poll(self->body->plan);
@@ -355,10 +356,12 @@ static krt_status run_turns(krt_loop *loop, execution *self, int64_t n,
 }
 
 /* The estimated time of an iteration, clamped for polling. */
-static int64_t turn_cost(krt_plan *body)
+static int64_t iteration_cost(krt_plan *body)
 {
     int64_t cost = krt_plan_cost_ns(body);
-    return cost < LEAST_TURN_NS ? LEAST_TURN_NS : cost > POLL_COST_NS ? POLL_COST_NS : cost;
+    if (cost < LEAST_ITERATION_NS)
+        return LEAST_ITERATION_NS;
+    return cost > POLL_COST_NS ? POLL_COST_NS : cost;
 }
 
 krt_status krt_loop_run(krt_plan *plan, size_t op, bool quiet, const krt_context *context)
@@ -380,17 +383,17 @@ krt_status krt_loop_run(krt_plan *plan, size_t op, bool quiet, const krt_context
     execution self = {.root = plan, .body = loop->bodies + which, .context = context};
     while (self.root->parent)
         self.root = self.root->parent;
-    loop->turn = loop->reverse ? n - 1 : 0;
+    loop->iteration = loop->reverse ? n - 1 : 0;
     bind(loop, self.body, bufs);
     krt_plan_begin(self.body->plan);
     self.body->plan->quiet = quiet;
     self.threads = krt_plan_threads(self.body->plan, context);
-    self.turn_ns = turn_cost(self.body->plan);
+    self.iteration_ns = iteration_cost(self.body->plan);
     const unsigned char *condition =
         loop->condition_slot >= 0 ? bufs[loop->condition_slot] : NULL;
-    krt_status status = run_turns(loop, &self, n, condition);
+    krt_status status = run_iterations(loop, &self, n, condition);
     loop->failure = (krt_failure){
-        .body = (size_t)which, .op = self.failed_op, .turn = loop->turn};
+        .body = (size_t)which, .op = self.failed_op, .iteration = loop->iteration};
     return status;
 }
 

@@ -176,8 +176,8 @@ cdef class PlanCore(Table):
         self.leave()
         return raise_stopped(status, op, cause, core, at, word, path)
 
-    def _iteration_name(self, op, turn):
-        return f"iteration {turn} of {self._op_name(op)}"
+    def _iteration_name(self, op, iteration):
+        return f"iteration {iteration} of {self._op_name(op)}"
 
     def _op_name(self, op):
         return f"op {op}"

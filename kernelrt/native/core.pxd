@@ -23,9 +23,9 @@ cdef bint handles_signals() noexcept nogil
 
 # Raise the exception for a status. `cause` is the exception of a custom function or signal handler,
 # `name` the text by which errors name its op, `index_error` the exception for KRT_OUT_OF_BOUNDS,
-# and `turn` the iteration number of the loop around the op.
+# and `iteration` the iteration number of the loop around the op.
 cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, object cause,
-                      object name=*, object index_error=*, object turn=*) except -1
+                      object name=*, object index_error=*, object iteration=*) except -1
 
 # Raise the exception for a run that stopped at `op`. Within regions (`path`, see
 # `Table.stopped_in`) the op `at` of the innermost body `plan` stopped; its status word is `word`.

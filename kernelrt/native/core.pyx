@@ -105,7 +105,7 @@ if hasattr(os, "register_at_fork"):
 # ---- Statuses as exceptions
 
 cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, object cause,
-                      object name=None, object index_error=None, object turn=None) except -1:
+                      object name=None, object index_error=None, object iteration=None) except -1:
     if status == KRT_OK:
         return 0
     if status == KRT_NO_MEMORY:
@@ -147,7 +147,7 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, obje
         error = errors.CustomFunctionError(
             f"the custom function of {name} raised {type(cause).__name__}: {cause}"
         )
-        error.op, error.iteration = op, turn
+        error.op, error.iteration = op, iteration
         raise error from cause
     if status == KRT_INTERRUPTED:
         raise cause
@@ -157,28 +157,28 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, obje
 cdef int raise_stopped(krt_status status, size_t op, object cause, object plan, size_t at,
                        int64_t word, list path) except -1:
     cdef str where = ""
-    turn = name = index_error = None
+    iteration = name = index_error = None
     if status == KRT_OUT_OF_BOUNDS:
         index_error = plan._index_error(at, word)
-        where, turn = told_turns(path)
+        where, iteration = iterations_of(path)
         if where:
             index_error.args = (f"{index_error.args[0]}{where}", *index_error.args[1:])
-            index_error.iteration = turn
+            index_error.iteration = iteration
     elif status == KRT_CUSTOM_FAILED:
         name = plan._op_name(at)
-        where, turn = told_turns(path)
+        where, iteration = iterations_of(path)
         name += where
-    return raise_status(status, NULL, op, cause, name, index_error, turn)
+    return raise_status(status, NULL, op, cause, name, index_error, iteration)
 
 
-cdef tuple told_turns(list path):
+cdef tuple iterations_of(list path):
     """Return the iterations in which regions stopped as text, and the number of the innermost."""
     text, number = "", None
-    for plan, op, _, turn in reversed(path):
-        name = plan._iteration_name(op, turn)
+    for plan, op, _, iteration in reversed(path):
+        name = plan._iteration_name(op, iteration)
         if name is not None:
             text += f", in {name}"
-            number = turn if number is None else number
+            number = iteration if number is None else number
     return text, number
 
 
@@ -270,7 +270,7 @@ cdef int find_handler() except -1:
     return 0
 
 
-cdef inline int take_turn(Table table) except -1:
+cdef inline int acquire_live(Table table) except -1:
     """Lock a live plan. Wait in time slices, so that signal handlers can run."""
     cdef krt_status status = krt_lock_acquire(&table.lock, 0)
     while status == KRT_TIMEOUT:
@@ -352,7 +352,7 @@ cdef class Table:
 
     cdef int acquire(self) except -1:
         """Take exclusive access to a live plan that is not a body of a region."""
-        take_turn(self)
+        acquire_live(self)
         if self.owned:
             krt_lock_release(&self.lock)
             raise errors.PlanBuildError(
@@ -362,7 +362,7 @@ cdef class Table:
 
     cdef int acquire_to_read(self) except -1:
         """Take exclusive access to a live plan, which may be a body."""
-        return take_turn(self)
+        return acquire_live(self)
 
     cdef krt_status try_acquire(self) noexcept:
         return krt_lock_acquire(&self.lock, 0)
@@ -441,7 +441,7 @@ cdef class Table:
         cdef list path = []
         while krt_region_failure(table.plan, op[0], &failure):
             body = table.body_at(op[0], failure.body)
-            path.append((table, op[0], body, failure.turn))
+            path.append((table, op[0], body, failure.iteration))
             table, op[0] = body, failure.op
         return path
 

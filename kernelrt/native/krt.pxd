@@ -41,7 +41,7 @@ cdef extern from "krt.h" nogil:
     ctypedef struct krt_plan:
         pass
 
-    size_t KRT_TURN
+    size_t KRT_ITERATION
 
     ctypedef struct krt_initial:
         size_t dst
@@ -134,7 +134,7 @@ cdef extern from "krt.h" nogil:
     ctypedef struct krt_failure:
         size_t body
         size_t op
-        int64_t turn
+        int64_t iteration
 
     bint krt_region_failure(const krt_plan *plan, size_t op, krt_failure *out)
 

@@ -8,8 +8,8 @@ from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
 
 from kernelrt.native.krt cimport (
-    KRT_CUSTOM, KRT_KERNEL, KRT_REGION, KRT_SET_CHUNKS, KRT_SET_POINTER, KRT_SET_VALUE, KRT_TURN,
-    krt_binding, krt_edit, krt_edit_kind, krt_fault, krt_initial, krt_kernel, krt_kind,
+    KRT_CUSTOM, KRT_ITERATION, KRT_KERNEL, KRT_REGION, KRT_SET_CHUNKS, KRT_SET_POINTER,
+    KRT_SET_VALUE, krt_binding, krt_edit, krt_edit_kind, krt_fault, krt_initial, krt_kernel, krt_kind,
     krt_op, krt_plan,
 )
 
@@ -134,7 +134,7 @@ cdef class Region:
             self.bindings[i].body = position(op, "bindings", body)
             self.bindings[i].op = position(op, "bindings", where)
             self.bindings[i].at = position(op, "bindings", at)
-            self.bindings[i].slot = KRT_TURN
+            self.bindings[i].slot = KRT_ITERATION
             if slot != -1:
                 self.bindings[i].slot = position(op, "bindings", slot)
             self.bindings[i].offset = integer(op, "bindings", offset)

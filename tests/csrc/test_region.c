@@ -13,13 +13,13 @@ static int64_t wanted[ROWS][COLUMNS], last[COLUMNS];
 static int64_t fail_in = -1; /* the row where a body fails */
 static bool stops;
 
-/* carry += x * (1 + turn), a chunk of it; bufs = (carry, x, turn) */
+/* carry += x * (1 + iteration), a chunk of it; bufs = (carry, x, iteration) */
 static void accumulate(void *const *bufs, const int64_t *vals)
 {
     int64_t *sum = bufs[0];
-    const int64_t *x = bufs[1], *turn = bufs[2];
+    const int64_t *x = bufs[1], *iteration = bufs[2];
     for (int64_t i = vals[0] * CHUNK; i < (vals[0] + 1) * CHUNK; ++i)
-        sum[i] += x[i] * (1 + *turn);
+        sum[i] += x[i] * (1 + *iteration);
 }
 
 /* y = carry, a chunk of it; bufs = (y, carry, status) */
@@ -68,7 +68,7 @@ static krt_status make(plans *made, bool reverse, krt_fault *fault)
     void *const middle_bufs[] = {anything, anything, anything};
     const krt_binding bindings[] = {
         {.op = 0, .at = 0, .slot = 0}, {.op = 1, .at = 1, .slot = 0},
-        {.op = 0, .at = 1, .slot = 1, .stride = ROW}, {.op = 0, .at = 2, .slot = KRT_TURN},
+        {.op = 0, .at = 1, .slot = 1, .stride = ROW}, {.op = 0, .at = 2, .slot = KRT_ITERATION},
         {.op = 1, .at = 0, .slot = 2, .stride = ROW},
     };
     krt_region loop = {.bodies = &made->inner, .n_bodies = 1, .count = INNER, .count_slot = -1,
@@ -155,8 +155,8 @@ static void test_failure(void)
         fill(false);
         fail_in = row;
         CHECK(krt_plan_execute(made.outer, &failed_op) == KRT_OUT_OF_BOUNDS && failed_op == 0);
-        CHECK(krt_region_failure(made.outer, 0, &at) && at.turn == row / INNER && at.op == 0);
-        CHECK(krt_region_failure(made.middle, 0, &at) && at.turn == row % INNER && at.op == 1);
+        CHECK(krt_region_failure(made.outer, 0, &at) && at.iteration == row / INNER && at.op == 0);
+        CHECK(krt_region_failure(made.middle, 0, &at) && at.iteration == row % INNER && at.op == 1);
         CHECK(!krt_region_failure(made.inner, 1, &at));
         CHECK(krt_plan_status(made.inner, 1) == 9);
         fail_in = -1;
@@ -214,12 +214,12 @@ static krt_status take_long_in_host(void *self, size_t op)
  * what an estimate is known of is not. */
 static void test_unknown_costs(void)
 {
-    enum { TURNS = 40, OPS = 30 };
+    enum { ITERATIONS = 40, OPS = 30 };
     const krt_host counts = {.custom = take_long_in_host, .poll = count_looks};
     for (int known = 0; known < 2; ++known)
         for (int custom = 0; custom < 2; ++custom)
             for (int parallel = 0; parallel < 2; ++parallel) {
-                krt_op ops[OPS], turns = {.kind = KRT_REGION, .chunks = 1, .core_slot = -1};
+                krt_op ops[OPS], loop_op = {.kind = KRT_REGION, .chunks = 1, .core_slot = -1};
                 for (size_t i = 0; i < OPS; ++i)
                     ops[i] = (krt_op){.kind = custom ? KRT_CUSTOM : KRT_KERNEL,
                                       .fn = take_long,
@@ -230,16 +230,17 @@ static void test_unknown_costs(void)
                 krt_op beside = {.fn = take_long, .chunks = 1, .core_slot = -1, .cost_ns = 20000,
                                  .flags = KRT_HOST_PARALLEL_SAFE};
                 krt_plan *body = make_plan(ops, 1, counts), *bodies[] = {body};
-                krt_region region = {.bodies = bodies, .n_bodies = 1, .count = TURNS,
+                krt_region region = {.bodies = bodies, .n_bodies = 1, .count = ITERATIONS,
                                      .count_slot = -1, .condition_slot = -1, .choice_slot = -1};
-                turns.region = &region;
-                ops[1] = turns;
+                loop_op.region = &region;
+                ops[1] = loop_op;
                 ops[2] = beside; /* so that there is a choice between threads */
                 asking = make_plan(ops, OPS, counts);
                 asked = 0;
                 krt_test_always_parallel(parallel);
                 run_plan(asking);
-                CHECK(known ? asked < 4 : asked >= TURNS + OPS - 2 && asked <= TURNS + OPS);
+                CHECK(known ? asked < 4
+                            : asked >= ITERATIONS + OPS - 2 && asked <= ITERATIONS + OPS);
                 krt_plan_destroy(asking);
                 krt_plan_destroy(body);
             }
@@ -407,7 +408,7 @@ static void test_what_is_invalid(void)
     region.n_bindings = 1;
     region.count = 3;
     const krt_binding bad[] = {
-        {.body = 1}, {.op = 1}, {.at = 2}, {.slot = 2}, {.slot = KRT_TURN, .stride = 8},
+        {.body = 1}, {.op = 1}, {.at = 2}, {.slot = 2}, {.slot = KRT_ITERATION, .stride = 8},
         {.stride = INT64_MAX / 2}, {.stride = INT64_MIN},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {

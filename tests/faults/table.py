@@ -163,7 +163,7 @@ FAULTS: Final = (
         "reversed-scan-slope", "tensor", "kernelrt/tensor/autograd/loop_adjoints.py",
         "reverse=not loop.reverse,",
         "reverse=True,",
-        "The gradient of a scan in reverse goes over the turns in the wrong order.",
+        "The gradient of a scan in reverse goes over the iterations in the wrong order.",
     ),
     Fault(
         "greatest-square", "tensor", "kernelrt/nn/optim/adam.py",
@@ -252,9 +252,9 @@ FAULTS: Final = (
     ),
     Fault(
         "turns-back", "csrc", "csrc/region.c",
-        "loop->turn += loop->reverse ? -1 : 1;",
-        "loop->turn += 1;",
-        "The gradient of a loop that reads the number of its turn is wrong.",
+        "loop->iteration += loop->reverse ? -1 : 1;",
+        "loop->iteration += 1;",
+        "The gradient of a loop that reads its iteration number is wrong.",
     ),
     Fault(
         "padded-rows", "csrc", "kernelrt/native/replay.pxd",
