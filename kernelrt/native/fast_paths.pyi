@@ -107,7 +107,7 @@ def _name_ops(
     reshape: Op,
     expand: Op,
     detach: Op,
-    turn_depth: int,
+    cut_depth: int,
     most_depth: int,
 ) -> None: ...
 def _name_debugging(note: Callable[[Any], None]) -> None: ...

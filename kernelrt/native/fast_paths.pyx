@@ -59,16 +59,16 @@ cdef object BUFFER = None
 cdef object RESHAPE = None
 cdef object EXPAND = None
 cdef object DETACH = None
-cdef int TURN_DEPTH = 0
+cdef int CUT_DEPTH = 0
 cdef int MOST_DEPTH = 0
 
 
-def _name_ops(moves, constant, buffer, reshape, expand, detach, int turn_depth, int most_depth):
+def _name_ops(moves, constant, buffer, reshape, expand, detach, int cut_depth, int most_depth):
     """Set some ops, the ops that move elements, and the depths at which graphs are cut."""
-    global MOVES, CONST, BUFFER, RESHAPE, EXPAND, DETACH, TURN_DEPTH, MOST_DEPTH
+    global MOVES, CONST, BUFFER, RESHAPE, EXPAND, DETACH, CUT_DEPTH, MOST_DEPTH
     MOVES, CONST, BUFFER, RESHAPE, EXPAND = moves, constant, buffer, reshape, expand
     DETACH = detach
-    TURN_DEPTH, MOST_DEPTH = turn_depth, most_depth
+    CUT_DEPTH, MOST_DEPTH = cut_depth, most_depth
 
 
 cpdef bint is_changing(ArrayHandle handle, Node node) except -1:
@@ -219,9 +219,9 @@ cdef ArrayHandle made(object kind, Node node, object code):
     watched.join(tensor)
     if debugging and debugs() and note_made is not None:
         note_made(tensor)
-    if (node.depth > TURN_DEPTH and node.op not in MOVES
+    if (node.depth > CUT_DEPTH and node.op not in MOVES
             and (tensor._plain or lineage_of(node) is not True)
-            and (node.depth > MOST_DEPTH or (not is_nested() and ends_turn(node)))):
+            and (node.depth > MOST_DEPTH or (not is_nested() and recurs(node)))):
         tensor._cut()
     return tensor
 
@@ -244,13 +244,13 @@ cdef enum:
     #: Maximum number of operations that are searched for nodes that are alike.
     N_SEARCHED = 256
     #: Maximum number of cut positions that are remembered.
-    N_ENDS = 1024
+    N_CUTS = 1024
 
 #: Hashes of the operations, downwards from nodes, at which the graphs of loops are cut.
-cdef set turn_ends = set()
+cdef set cut_hashes = set()
 
 
-cdef bint ends_turn(Node node) except -1:
+cdef bint recurs(Node node) except -1:
     """Return whether a loop without `realize()` computes this value in each iteration.
 
     The graph below the node repeats: the operations downwards from it occur at least twice more, at
@@ -262,7 +262,7 @@ cdef bint ends_turn(Node node) except -1:
     cdef Py_ssize_t i, distance
     cdef Py_ssize_t n = descend(node, path, nodes, N_ALIKE)
     cdef size_t window = N_ALIKE * sizeof(uint64_t)
-    if place_of(path) in turn_ends:
+    if hash_of(path) in cut_hashes:
         return True
     n = descend(node, path, nodes, N_SEARCHED)
     for distance in range(1, (n - N_ALIKE) // 2 + 1):
@@ -274,21 +274,21 @@ cdef bint ends_turn(Node node) except -1:
     else:
         return False
     for i in range(1, distance):
-        if place_of(path + i) in turn_ends:
+        if hash_of(path + i) in cut_hashes:
             return False  # iterations of this loop are cut at another value
-    if len(turn_ends) == N_ENDS:
-        turn_ends.clear()
-    turn_ends.add(place_of(path))
+    if len(cut_hashes) == N_CUTS:
+        cut_hashes.clear()
+    cut_hashes.add(hash_of(path))
     return True
 
 
-cdef uint64_t place_of(const uint64_t *path) noexcept:
+cdef uint64_t hash_of(const uint64_t *path) noexcept:
     """Return a hash of the first `N_ALIKE` operations of a path."""
     cdef Py_ssize_t i
-    cdef uint64_t place = 0
+    cdef uint64_t hashed = 0
     for i in range(N_ALIKE):
-        place = mix(place, path[i])
-    return place
+        hashed = mix(hashed, path[i])
+    return hashed
 
 
 cdef Py_ssize_t descend(
@@ -592,7 +592,7 @@ cdef bint read_integer(ArrayHandle index, Py_ssize_t *found) except -1:
     """Read a computed 0-d integer tensor; return False for any other tensor."""
     cdef Node node
     cdef Exporter buffer
-    cdef const char *place
+    cdef const char *data
     cdef int64_t wide = 0
     cdef size_t width
     if index._uop is None and index._link is None:
@@ -601,17 +601,17 @@ cdef bint read_integer(ArrayHandle index, Py_ssize_t *found) except -1:
     node = None if tracing() else live(index)
     if node is None or not node.dtype.is_int or node.shape != ():
         return False
-    width, place = node.dtype.itemsize, index.data
-    if index._link is not None or place == NULL:
+    width, data = node.dtype.itemsize, index.data
+    if index._link is not None or data == NULL:
         while node.op is RESHAPE or (node.op is DETACH and node.arg is None):
             node = <Node> PyTuple_GET_ITEM(node.src, 0)
         if node.op is not BUFFER or type(node.arg) is not Buffer:
             return False
         buffer = <Exporter> node.arg
-        place = buffer.place()
-    if place == NULL or (width == 8 and not node.dtype.is_signed):
+        data = buffer.place()
+    if data == NULL or (width == 8 and not node.dtype.is_signed):
         return False
-    memcpy(&wide, place, width)  # fills the low bytes: all supported machines are little-endian
+    memcpy(&wide, data, width)  # fills the low bytes: all supported machines are little-endian
     if node.dtype.is_signed and width < 8 and wide >> (8 * width - 1):
         wide -= <int64_t> 1 << (8 * width)
     found[0] = wide

@@ -9,8 +9,8 @@ from libc.stdint cimport int64_t
 
 from kernelrt.native.krt cimport (
     KRT_CUSTOM, KRT_ITERATION, KRT_KERNEL, KRT_REGION, KRT_SET_CHUNKS, KRT_SET_POINTER,
-    KRT_SET_VALUE, krt_binding, krt_edit, krt_edit_kind, krt_fault, krt_initial, krt_kernel, krt_kind,
-    krt_op, krt_plan,
+    KRT_SET_VALUE, krt_binding, krt_edit, krt_edit_kind, krt_fault, krt_initial, krt_kernel,
+    krt_kind, krt_op, krt_plan,
 )
 
 from kernelrt import errors

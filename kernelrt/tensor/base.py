@@ -59,7 +59,7 @@ Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, An
 #: Depth of a lazy graph, in operations, at which its value is computed.
 MOST_DEPTH = 256
 #: From this depth on, values that recur in each iteration of a loop are computed.
-TURN_DEPTH = 64
+CUT_DEPTH = 64
 #: Operations that only move elements. Computing one early would copy a view.
 _MOVES = MOVEMENT | {Op.GATHER, Op.DETACH, Op.CONTIGUOUS}
 
@@ -69,7 +69,7 @@ _name_state(
     state.pending, state.steady, state.births, state.watched, shared_memory.shared, state.units,
     state.lock,
 )  # fmt: skip
-_name_ops(_MOVES, Op.CONST, Op.BUFFER, Op.RESHAPE, Op.EXPAND, Op.DETACH, TURN_DEPTH,
+_name_ops(_MOVES, Op.CONST, Op.BUFFER, Op.RESHAPE, Op.EXPAND, Op.DETACH, CUT_DEPTH,
           MOST_DEPTH)  # fmt: skip
 graph_templates._name_ops(
     Op.BUFFER, Op.CONST, Op.DETACH, frozenset({Op.CONST, Op.IOTA}),
