@@ -12,8 +12,8 @@
     static bool name(const krt_step *step, char *const *at, const int64_t *strides, int64_t n)
 
 /* Load and store aligned elements. */
-#define GET(T, place) (*(const T *)(const void *)(place))
-#define PUT(T, place, value) (*(T *)(void *)(place) = (value))
+#define GET(T, address) (*(const T *)(const void *)(address))
+#define PUT(T, address, value) (*(T *)(void *)(address) = (value))
 
 /* ---- elementwise operations */
 
@@ -132,8 +132,8 @@
         (void)step; \
         for (int64_t i = 0; i < n; i++) { \
             const T index = GET(T, at[1] + i * strides[1]); \
-            const int64_t place = (int64_t)index; \
-            if (place < 0 || place >= (int64_t)GET(T, at[2] + i * strides[2])) { \
+            const int64_t signed_index = (int64_t)index; \
+            if (signed_index < 0 || signed_index >= (int64_t)GET(T, at[2] + i * strides[2])) { \
                 return false; \
             } \
             PUT(T, at[0] + i * strides[0], index); \
@@ -449,15 +449,15 @@ LOOP(scatter)
 {
     static const int64_t none[KRT_STEP_OPERANDS] = {0};
     for (int64_t i = 0; i < n; i++) {
-        char *place = at[0];
+        char *address = at[0];
         for (int k = 2; k < step->n_operands; k++) {
             const int64_t index = GET(int64_t, at[k] + i * strides[k]);
             if (index < 0 || index >= step->more[2 * (k - 2)]) {
                 return false;
             }
-            place += index * step->more[2 * (k - 2) + 1];
+            address += index * step->more[2 * (k - 2) + 1];
         }
-        char *const operands[] = {place, place, at[1] + i * strides[1]};
+        char *const operands[] = {address, address, at[1] + i * strides[1]};
         (void)step->combine(step, operands, none, 1);
     }
     return true;

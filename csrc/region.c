@@ -2,7 +2,7 @@
  *
  * The loop writes addresses directly into the tables of the body: all bound addresses before the
  * first iteration, and those with a stride in each iteration. That works because tables of pointers
- * never move. So an iteration of a small body costs its kernels, one addition per moving address
+ * never move. So an iteration of a small body costs its kernels, one addition per strided address
  * and one check of the condition. */
 #include "plan.h"
 
@@ -16,16 +16,16 @@
 /* Maximum stack bytes that the core itself uses to run a body. */
 #define FRAMES_BYTES 1024
 
-typedef struct krt_place {
+typedef struct krt_bound_pointer {
     void **target;
     size_t slot;
     int64_t offset, stride;
     int64_t step; /* per iteration: the stride, or its negative */
-} krt_place;
+} krt_bound_pointer;
 
 typedef struct krt_body {
     krt_plan *plan;
-    size_t begin, moving, end; /* range of its places; those from `moving` on have a stride */
+    size_t begin, strided, end; /* range of its pointers; those from `strided` on have a stride */
     krt_sample *samples;       /* of one iteration */
     krt_sample *sums;          /* of all iterations of the last profiled run */
 } krt_body;
@@ -38,7 +38,7 @@ struct krt_loop {
     int64_t count_slot, condition_slot, choice_slot;
     krt_initial *initial;
     size_t n_initial;
-    krt_place *places;
+    krt_bound_pointer *pointers;
     krt_sample *samples; /* of all bodies */
     int64_t iteration;   /* its number */
     krt_failure failure;
@@ -111,16 +111,16 @@ krt_status krt_region_check(const krt_op *op, size_t index, krt_fault *fault)
     return status;
 }
 
-/* Append the moving, or the fixed, places of one body at `next`; return the end. */
-static size_t lay_places(krt_loop *loop, const krt_region *region, size_t body, bool moving,
-                         size_t next)
+/* Append the strided, or the fixed, pointers of one body at `next`; return the end. */
+static size_t collect_pointers(krt_loop *loop, const krt_region *region, size_t body, bool strided,
+                               size_t next)
 {
     for (size_t i = 0; i < region->n_bindings; ++i) {
         const krt_binding *binding = region->bindings + i;
-        if (binding->body != body || (binding->stride != 0) != moving)
+        if (binding->body != body || (binding->stride != 0) != strided)
             continue;
         krt_plan *plan = loop->bodies[body].plan;
-        loop->places[next++] = (krt_place){
+        loop->pointers[next++] = (krt_bound_pointer){
             .target = plan->pointers + plan->records[binding->op].bufs + binding->at,
             .slot = binding->slot,
             .offset = binding->offset,
@@ -136,14 +136,14 @@ static bool alloc_loop(krt_loop *loop, const krt_region *region, size_t n_sample
     size_t nbytes[4] = {0};
     if (!krt_add_bytes(nbytes, region->n_bodies, sizeof *loop->bodies) ||
         !krt_add_bytes(nbytes + 1, region->n_initial, sizeof *loop->initial) ||
-        !krt_add_bytes(nbytes + 2, region->n_bindings, sizeof *loop->places) ||
+        !krt_add_bytes(nbytes + 2, region->n_bindings, sizeof *loop->pointers) ||
         !krt_add_bytes(nbytes + 3, n_samples, 2 * sizeof *loop->samples))
         return false;
     loop->bodies = krt_alloc(nbytes[0]);
     loop->initial = krt_alloc(nbytes[1]);
-    loop->places = krt_alloc(nbytes[2]);
+    loop->pointers = krt_alloc(nbytes[2]);
     loop->samples = krt_alloc(nbytes[3]);
-    return loop->bodies && loop->initial && loop->places && loop->samples;
+    return loop->bodies && loop->initial && loop->pointers && loop->samples;
 }
 
 krt_status krt_loop_create(krt_plan *plan, size_t index, const krt_op *op, krt_fault *fault)
@@ -174,8 +174,8 @@ krt_status krt_loop_create(krt_plan *plan, size_t index, const krt_op *op, krt_f
         body->plan->parent = plan;
         loop->n_bodies = i + 1;
         body->begin = next;
-        body->moving = lay_places(loop, region, i, false, body->begin);
-        body->end = next = lay_places(loop, region, i, true, body->moving);
+        body->strided = collect_pointers(loop, region, i, false, body->begin);
+        body->end = next = collect_pointers(loop, region, i, true, body->strided);
         body->samples = samples;
         body->sums = samples + body->plan->n_ops;
         samples += 2 * body->plan->n_ops;
@@ -195,7 +195,7 @@ void krt_loop_destroy(krt_loop *loop)
         return;
     krt_free(loop->bodies);
     krt_free(loop->initial);
-    krt_free(loop->places);
+    krt_free(loop->pointers);
     krt_free(loop->samples);
     krt_free(loop);
 }
@@ -226,7 +226,7 @@ static int64_t read_number(const void *buffer, int64_t most)
     return number < 0 ? 0 : number > most ? most : number;
 }
 
-static void *behind(void *address, int64_t offset)
+static void *offset_by(void *address, int64_t offset)
 {
     return (void *)((uintptr_t)address + (uintptr_t)offset);
 }
@@ -234,21 +234,20 @@ static void *behind(void *address, int64_t offset)
 static void bind(krt_loop *loop, const krt_body *body, void *const *bufs)
 {
     for (size_t i = body->begin; i < body->end; ++i) {
-        const krt_place *place = loop->places + i;
-        *place->target = place->slot == KRT_ITERATION
-                             ? &loop->iteration
-                             : behind(bufs[place->slot],
-                                      place->offset + loop->iteration * place->stride);
+        const krt_bound_pointer *pointer = loop->pointers + i;
+        int64_t offset = pointer->offset + loop->iteration * pointer->stride;
+        *pointer->target = pointer->slot == KRT_ITERATION ? &loop->iteration
+                                                          : offset_by(bufs[pointer->slot], offset);
     }
 }
 
 /* Advance to the next iteration, whose number is higher or lower by one. */
-static inline void move_on(krt_loop *loop, const krt_body *body)
+static inline void advance(krt_loop *loop, const krt_body *body)
 {
     loop->iteration += loop->reverse ? -1 : 1;
-    for (size_t i = body->moving; i < body->end; ++i) {
-        const krt_place *place = loop->places + i;
-        *place->target = behind(*place->target, place->step);
+    for (size_t i = body->strided; i < body->end; ++i) {
+        const krt_bound_pointer *pointer = loop->pointers + i;
+        *pointer->target = offset_by(*pointer->target, pointer->step);
     }
 }
 
@@ -315,7 +314,7 @@ static int64_t run_plain(krt_loop *loop, const krt_body *body, int64_t n,
             step->fn(step->bufs, step->vals);
         if (i == n || !holds(condition))
             return i;
-        move_on(loop, body);
+        advance(loop, body);
     }
 }
 
@@ -350,7 +349,7 @@ static krt_status run_iterations(krt_loop *loop, execution *self, int64_t n,
             if (status)
                 return status;
         }
-        move_on(loop, self->body);
+        advance(loop, self->body);
     }
     return KRT_OK;
 }

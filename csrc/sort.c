@@ -73,7 +73,7 @@ void krt_argsort_u32(void *const *bufs, const int64_t *vals)
 }
 
 /* Sort keys and positions in separate arrays, each with its own workspace. */
-static void sort_pairs(uint64_t *keys, uint64_t *places, uint64_t *keys2, uint64_t *places2,
+static void sort_pairs(uint64_t *keys, uint64_t *positions, uint64_t *keys2, uint64_t *positions2,
                        int64_t n)
 {
     enum { PASSES = 8 };
@@ -83,7 +83,7 @@ static void sort_pairs(uint64_t *keys, uint64_t *places, uint64_t *keys2, uint64
             count[pass][keys[i] >> (BITS * pass) & (DIGITS - 1)]++;
         }
     }
-    uint64_t *result = places;
+    uint64_t *result = positions;
     for (int pass = 0; pass < PASSES; pass++) {
         if (starts(count[pass], n)) {
             continue;
@@ -91,17 +91,17 @@ static void sort_pairs(uint64_t *keys, uint64_t *places, uint64_t *keys2, uint64
         for (int64_t i = 0; i < n; i++) {
             const int64_t at = count[pass][keys[i] >> (BITS * pass) & (DIGITS - 1)]++;
             keys2[at] = keys[i];
-            places2[at] = places[i];
+            positions2[at] = positions[i];
         }
         uint64_t *swapped = keys;
         keys = keys2;
         keys2 = swapped;
-        swapped = places;
-        places = places2;
-        places2 = swapped;
+        swapped = positions;
+        positions = positions2;
+        positions2 = swapped;
     }
-    if (places != result) {
-        memcpy(result, places, (size_t)n * sizeof *places);
+    if (positions != result) {
+        memcpy(result, positions, (size_t)n * sizeof *positions);
     }
 }
 
@@ -111,11 +111,11 @@ void krt_argsort_u64(void *const *bufs, const int64_t *vals)
     const krt_share share = krt_own_share(vals, 1);
     for (int64_t row = share.first; row < share.last; row++) {
         const uint64_t *restrict given = (const uint64_t *)bufs[1] + row * n;
-        uint64_t *places = (uint64_t *)bufs[0] + row * 4 * n, *keys = places + n;
+        uint64_t *positions = (uint64_t *)bufs[0] + row * 4 * n, *keys = positions + n;
         for (int64_t i = 0; i < n; i++) {
-            places[i] = (uint64_t)i;
+            positions[i] = (uint64_t)i;
             keys[i] = given[i];
         }
-        sort_pairs(keys, places, keys + n, keys + 2 * n, n);
+        sort_pairs(keys, positions, keys + n, keys + 2 * n, n);
     }
 }
