@@ -64,8 +64,8 @@ static bool has_dep(const krt_op *op, size_t dep)
     return false;
 }
 
-/* Check the chain fields of an op; the ops before it are already checked. */
-static krt_status check_chain(const krt_op *ops, size_t index, krt_fault *fault)
+/* Check the pipeline fields of an op; the ops before it are already checked. */
+static krt_status check_pipeline(const krt_op *ops, size_t index, krt_fault *fault)
 {
     const krt_op *op = ops + index;
     bool follows = op->flags & KRT_FOLLOWS;
@@ -87,11 +87,11 @@ static krt_status check_chain(const krt_op *ops, size_t index, krt_fault *fault)
                        "an op with FOLLOWS must have as many slices as the op before it");
     if (!has_dep(op, first))
         return invalid(fault, index, "deps",
-                       "an op with FOLLOWS must depend on the first op of its chain");
+                       "an op with FOLLOWS must depend on the first op of its pipeline");
     for (size_t i = 0; i < op->n_deps; ++i)
         if (op->deps[i] < first && !has_dep(ops + first, op->deps[i]))
             return invalid(fault, index, "deps",
-                           "the first op of the chain lacks a dependency of this op");
+                           "the first op of the pipeline lacks a dependency of this op");
     return KRT_OK;
 }
 
@@ -136,9 +136,9 @@ typedef struct counts {
 static bool count_op(counts *total, const krt_op *op)
 {
     size_t capacity = op->chunks > 0 ? (size_t)op->chunks : 1;
-    bool begins_chain = op->slices && !(op->flags & KRT_FOLLOWS);
+    bool begins_pipeline = op->slices && !(op->flags & KRT_FOLLOWS);
     total->status += (op->flags & KRT_MAY_FAIL) != 0;
-    return krt_add_bytes(&total->stops, 1 + (begins_chain ? (size_t)op->slices : 0), 1) &&
+    return krt_add_bytes(&total->stops, 1 + (begins_pipeline ? (size_t)op->slices : 0), 1) &&
            krt_add_bytes(&total->pointers, op->n_bufs, 1) &&
            krt_add_bytes(&total->deps, op->n_deps, 1) &&
            krt_add_bytes(&total->values, op->n_vals, capacity) &&
@@ -211,7 +211,7 @@ int64_t krt_record_cost(const krt_record *record)
     return cost;
 }
 
-size_t krt_chain_end(const krt_plan *plan, size_t op)
+size_t krt_pipeline_end(const krt_plan *plan, size_t op)
 {
     size_t end = op + 1;
     if (plan->records[op].slices)
@@ -225,7 +225,7 @@ int64_t krt_unit_cost(const krt_plan *plan, size_t op)
     int64_t cost = 0;
     if (krt_follows(plan->records + op))
         return 0;
-    for (size_t end = krt_chain_end(plan, op); op < end; ++op)
+    for (size_t end = krt_pipeline_end(plan, op); op < end; ++op)
         if (__builtin_add_overflow(cost, krt_record_cost(plan->records + op), &cost))
             return INT64_MAX;
     return cost;
@@ -267,7 +267,7 @@ static bool is_due(layout *at, size_t ops, int64_t cost_ns, unsigned flags)
 }
 
 /* Lay out the ops from `op` to `end` slice by slice. */
-static void lay_chain(krt_plan *plan, size_t op, size_t end, layout *at)
+static void lay_pipeline(krt_plan *plan, size_t op, size_t end, layout *at)
 {
     krt_record *first = plan->records + op, *last = plan->records + end;
     int64_t cost = krt_unit_cost(plan, op) / (int64_t)first->slices;
@@ -291,11 +291,11 @@ void krt_plan_lay_out(krt_plan *plan)
     for (size_t i = 0, next; i < plan->n_ops; i = next) {
         krt_record *record = plan->records + i;
         int64_t cost = krt_unit_cost(plan, i);
-        next = krt_chain_end(plan, i);
+        next = krt_pipeline_end(plan, i);
         if (__builtin_add_overflow(plan->cost_ns, cost, &plan->cost_ns))
             plan->cost_ns = INT64_MAX;
         if (record->slices) {
-            lay_chain(plan, i, next, &at);
+            lay_pipeline(plan, i, next, &at);
             continue;
         }
         record->first_step = (size_t)(at.step - plan->steps);
@@ -345,7 +345,7 @@ krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan 
     for (size_t i = 0; i < n; ++i) {
         krt_status status = check_op(ops + i, i, fault);
         if (!status)
-            status = check_chain(ops, i, fault);
+            status = check_pipeline(ops, i, fault);
         if (status)
             return status;
         if (!count_op(&total, ops + i))
@@ -608,9 +608,9 @@ static krt_status check_edit_chunks(krt_plan *plan, size_t op, int64_t chunks, k
     return status;
 }
 
-/* Dissolve the chain in which `op` was created, if any, unless all its ops still have the same
+/* Dissolve the pipeline in which `op` was created, if any, unless all its ops still have the same
  * number of slices. */
-static void settle_chain(krt_plan *plan, size_t op)
+static void settle_pipeline(krt_plan *plan, size_t op)
 {
     const krt_record *records = plan->records;
     size_t first = op, end = op + 1;
@@ -632,7 +632,7 @@ static void put_chunks(krt_plan *plan, size_t op, int64_t chunks)
     if (record->chunks != (size_t)chunks)
         record->slices = 0;
     record->chunks = (size_t)chunks;
-    settle_chain(plan, op);
+    settle_pipeline(plan, op);
     plan->stale = true;
 }
 
@@ -716,7 +716,7 @@ static void put_exchange(const krt_exchange *exchange)
         record->slices = (size_t)item->slices;
     }
     for (size_t i = 0; i < exchange->n; ++i)
-        settle_chain(plan, exchange->where[i]);
+        settle_pipeline(plan, exchange->where[i]);
     krt_plan_lay_out(plan);
 }
 

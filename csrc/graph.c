@@ -146,7 +146,7 @@ static void run_steps(const krt_graph *graph, const claim *work)
     const krt_task *task = work->task;
     if (!task->steps)
         return;
-    size_t each = task->flags & RUNS_CHAIN ? graph->plan->records[task->op].per_slice : 1;
+    size_t each = task->flags & RUNS_PIPELINE ? graph->plan->records[task->op].per_slice : 1;
     const krt_step *step = task->steps + work->begin * each;
     for (const krt_step *end = task->steps + work->end * each; step != end; ++step)
         step->fn(step->bufs, step->vals);
@@ -166,26 +166,26 @@ static void run_steps_profiled(krt_graph *graph, const claim *work, int worker)
     run_steps(graph, work);
 }
 
-/* run_steps_profiled for a chain: the first claim sets the start; all claims add op times. */
-static void run_chain_profiled(krt_graph *graph, const claim *work, int worker)
+/* run_steps_profiled for a pipeline: the first claim sets the start; all claims add op times. */
+static void run_pipeline_profiled(krt_graph *graph, const claim *work, int worker)
 {
     if (work->first) {
         krt_sample *sample = graph->samples + work->task->op;
         sample->start_ns = krt_clock_ns() - graph->origin_ns;
         sample->worker = worker;
     }
-    krt_chain_run_profiled(graph->plan, work->task->op, work->begin, work->end, graph->context,
-                           graph->samples);
+    krt_pipeline_run_profiled(graph->plan, work->task->op, work->begin, work->end, graph->context,
+                              graph->samples);
 }
 
 static void end_sample(krt_graph *graph, const krt_task *task)
 {
     krt_sample *sample = graph->samples + task->op;
-    if (task->flags & FOLLOWS_CHAIN)
+    if (task->flags & FOLLOWS_PIPELINE)
         return;
-    if (task->flags & RUNS_CHAIN) {
-        krt_chain_end_samples(graph->plan, task->op, sample->start_ns,
-                              krt_clock_ns() - graph->origin_ns, sample->worker, graph->samples);
+    if (task->flags & RUNS_PIPELINE) {
+        krt_pipeline_end_samples(graph->plan, task->op, sample->start_ns,
+                                 krt_clock_ns() - graph->origin_ns, sample->worker, graph->samples);
         return;
     }
     sample->elapsed_ns = krt_clock_ns() - graph->origin_ns - sample->start_ns;
@@ -199,8 +199,8 @@ static void run_claim_profiled(krt_graph *graph, const claim *work, int worker)
     const krt_task *task = work->task;
     krt_profile *profile = graph->context->profile;
     int64_t start = krt_clock_ns();
-    if (task->flags & RUNS_CHAIN)
-        run_chain_profiled(graph, work, worker);
+    if (task->flags & RUNS_PIPELINE)
+        run_pipeline_profiled(graph, work, worker);
     else
         run_steps_profiled(graph, work, worker);
     if (!profile || !task->steps)
@@ -228,7 +228,7 @@ static krt_task *perform(krt_graph *graph, const claim *work, int worker)
         return NULL;
     if (!graph->samples)
         run_steps(graph, work);
-    else if (!(task->flags & FOLLOWS_CHAIN))
+    else if (!(task->flags & FOLLOWS_PIPELINE))
         run_claim_profiled(graph, work, worker);
     if (count != task->chunks &&
         atomic_fetch_sub_explicit(&task->left, count, memory_order_acq_rel) != count)
@@ -352,8 +352,8 @@ static void rewind_stage(krt_graph *graph, const krt_stage *at)
     atomic_store_explicit(&graph->unfinished, at->end - at->begin, memory_order_relaxed);
 }
 
-/* Run a chain on the caller; poll for signals between slices. */
-static krt_status run_chain_alone(krt_graph *graph, const krt_task *task)
+/* Run a pipeline on the caller; poll for signals between slices. */
+static krt_status run_pipeline_alone(krt_graph *graph, const krt_task *task)
 {
     krt_plan *plan = graph->plan;
     krt_status status = KRT_OK;
@@ -361,7 +361,7 @@ static krt_status run_chain_alone(krt_graph *graph, const krt_task *task)
     for (uint32_t slice = 0; !status && slice < task->chunks; ++slice) {
         claim work = {.task = (krt_task *)task, .begin = slice, .end = slice + 1};
         if (graph->samples)
-            run_chain_profiled(graph, &work, 0);
+            run_pipeline_profiled(graph, &work, 0);
         else
             run_steps(graph, &work);
         if (is_time_to_poll(graph, task) &&
@@ -370,8 +370,8 @@ static krt_status run_chain_alone(krt_graph *graph, const krt_task *task)
                                       &graph->failed_op);
     }
     if (graph->samples)
-        krt_chain_end_samples(plan, task->op, start, krt_clock_ns() - graph->origin_ns, 0,
-                              graph->samples);
+        krt_pipeline_end_samples(plan, task->op, start, krt_clock_ns() - graph->origin_ns, 0,
+                                 graph->samples);
     return status;
 }
 
@@ -382,10 +382,10 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
     const krt_task *task = graph->tasks + op;
     const krt_record *record = plan->records + op;
     unsigned action = 0;
-    if (!record->chunks || task->flags & FOLLOWS_CHAIN)
+    if (!record->chunks || task->flags & FOLLOWS_PIPELINE)
         return KRT_OK;
-    if (task->flags & RUNS_CHAIN)
-        return run_chain_alone(graph, task);
+    if (task->flags & RUNS_PIPELINE)
+        return run_pipeline_alone(graph, task);
     bool quiet = record->flags & KRT_COMMIT ||
                  atomic_load_explicit(&graph->phase, memory_order_relaxed) != RUNNING;
     int64_t start = graph->samples ? krt_clock_ns() : 0;
@@ -460,8 +460,8 @@ void krt_graph_lay_out(krt_plan *plan)
         krt_task *task = graph->tasks + op;
         bool follows = krt_follows(record);
         bool runs = record->chunks && !krt_has_no_steps(record) && !follows;
-        task->flags = (uint16_t)(record->flags | (follows ? FOLLOWS_CHAIN : 0) |
-                                 (record->slices && !follows ? RUNS_CHAIN : 0));
+        task->flags = (uint16_t)(record->flags | (follows ? FOLLOWS_PIPELINE : 0) |
+                                 (record->slices && !follows ? RUNS_PIPELINE : 0));
         task->steps = runs ? plan->steps + record->first_step : NULL;
         task->chunks = !runs ? 1 : (uint32_t)(record->slices ? record->slices : record->chunks);
         int64_t chunk_cost = krt_unit_cost(plan, op) / (int64_t)task->chunks;

@@ -14,12 +14,12 @@ int64_t krt_claim_cost_ns(void);
 /* The atomics and the run data of an op, in one cache line. */
 typedef struct krt_task {
     KRT_ALIGNED _Atomic uint64_t open; /* bits of the claims that are not taken */
-    const krt_step *steps;             /* NULL: no work; first op of a chain: of all its ops */
+    const krt_step *steps;             /* NULL: no work; first op of a pipeline: of all its ops */
     const int64_t *status;             /* NULL: it cannot fail */
     _Atomic uint32_t pending;          /* unfinished predecessors within the stage */
     _Atomic uint32_t left;             /* chunks not yet finished */
     uint32_t chunks;                   /* at least one, so that an op without work finishes, too; in
-                                          the first op of a chain: slices */
+                                          the first op of a pipeline: slices */
     uint32_t grain, claims;            /* chunks per claim; number of claims, at most MOST_CLAIMS */
     uint32_t n_pending;
     uint32_t successors, n_successors; /* range in graph->successors, ascending */
@@ -27,8 +27,8 @@ typedef struct krt_task {
     uint16_t flags;
     uint16_t claim_us; /* estimated cost of a claim, rounded up */
 } krt_task;
-/* Task flags in addition to those of the op: it runs a chain, or runs as part of one. */
-enum { RUNS_CHAIN = 1 << 14, FOLLOWS_CHAIN = 1 << 15 };
+/* Task flags in addition to those of the op: it runs a pipeline, or runs as part of one. */
+enum { RUNS_PIPELINE = 1 << 14, FOLLOWS_PIPELINE = 1 << 15 };
 _Static_assert(sizeof(krt_task) == KRT_CACHE_LINE, "a task is a cache line");
 
 typedef struct krt_stage {

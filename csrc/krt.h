@@ -57,7 +57,7 @@ enum {
     KRT_HOST_PARALLEL_SAFE = 1, /* may run at the same time as ops it is not ordered with */
     KRT_MAY_FAIL = 2,           /* may store to its status word */
     KRT_COMMIT = 4,             /* writes state that outlives the plan */
-    KRT_FOLLOWS = 8,            /* in the chain of the op before: see krt_op.slices */
+    KRT_FOLLOWS = 8,            /* in the pipeline of the op before: see krt_op.slices */
     KRT_UNKNOWN_COST = 16,      /* cost_ns is a guess: poll the host after this op */
     KRT_ALL_FLAGS = 31
 };
@@ -85,13 +85,13 @@ typedef struct krt_op {
     size_t n_deps; /* each dep is the index of an earlier op */
     const krt_region *region; /* of a KRT_REGION; otherwise ignored */
 
-    /* Number of slices of the op's chain; 0: the op is in no chain. A chain is an op and the ops
-     * after it that have KRT_FOLLOWS. Its ops are kernels that may run in parallel with others,
-     * cannot fail and do not commit. They have the same number of slices, which divides their
-     * numbers of chunks. Slice s of an op depends only on slices s of the other ops of the chain.
-     * So the chain runs slice s of all ops before slice s + 1, while caches still hold the written
-     * data. The first op depends on all ops outside the chain that any op of it depends on; the
-     * others depend on the first. */
+    /* Number of slices of the op's pipeline; 0: the op is in no pipeline. A pipeline is an op and
+     * the ops after it that have KRT_FOLLOWS. Its ops are kernels that may run in parallel with
+     * others, cannot fail and do not commit. They have the same number of slices, which divides
+     * their numbers of chunks. Slice s of an op depends only on slices s of the other ops of the
+     * pipeline. So the pipeline runs slice s of all ops before slice s + 1, while caches still hold
+     * the written data. The first op depends on all ops outside the pipeline that any op of it
+     * depends on; the others depend on the first. */
     int64_t slices;
 } krt_op;
 
@@ -181,8 +181,8 @@ void krt_plan_destroy(krt_plan *plan);
  * krt_plan_need_stack. */
 krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op);
 
-/* Timing of an op. The ops of a chain alternate: each gets its share of the chain's time, as if the
- * ops had run one after the other, and the thread that began the chain. */
+/* Timing of an op. The ops of a pipeline alternate: each gets its share of the pipeline's time, as
+ * if the ops had run one after the other, and the thread that began the pipeline. */
 typedef struct krt_sample {
     int64_t start_ns; /* since the start of the plan */
     int64_t elapsed_ns;
@@ -195,7 +195,7 @@ typedef struct krt_sample {
 typedef struct krt_claim_sample {
     int64_t op;
     int64_t worker;     /* 0 is the calling thread */
-    int64_t begin, end; /* chunks; slices of a chain, whose first op is `op` */
+    int64_t begin, end; /* chunks; slices of a pipeline, whose first op is `op` */
     int64_t start_ns;   /* since the start of the plan */
     int64_t elapsed_ns;
 } krt_claim_sample;
@@ -261,8 +261,8 @@ typedef struct krt_exchange {
 } krt_exchange;
 
 /* Replace kernels by equivalent code in `n` plans: a plan and bodies of its regions, each once. All
- * replacements are made, or none. Ops that were created as a chain are a chain afterwards if their
- * numbers of slices are equal and at most the original one. The caller holds the locks of all
+ * replacements are made, or none. Ops that were created as a pipeline are a pipeline afterwards if
+ * their numbers of slices are equal and at most the original one. The caller holds the locks of all
  * plans. KRT_INVALID: an op is not a kernel, or an item is malformed; `*fault` names it. */
 krt_status krt_exchange_all(krt_exchange *exchanges, size_t n, krt_fault *fault);
 
@@ -271,7 +271,7 @@ krt_status krt_exchange_all(krt_exchange *exchanges, size_t n, krt_fault *fault)
  * to grow; on KRT_NO_MEMORY the plan is unchanged. */
 size_t krt_plan_n_ops(const krt_plan *plan);
 
-/* The number of slices of the chain that `op` is in; 0 if it is in none. */
+/* The number of slices of the pipeline that `op` is in; 0 if it is in none. */
 size_t krt_plan_slices(const krt_plan *plan, size_t op);
 
 /* Limit the threads for the plan and the bodies of its regions; 0: no limit of its own. */
@@ -291,7 +291,7 @@ krt_status krt_plan_get_value(const krt_plan *plan, size_t op, size_t slot, int6
 krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t value,
                               krt_fault *fault);
 krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out, krt_fault *fault);
-/* If the number changes, the op's chain, if it is in one, is dissolved. */
+/* If the number changes, the op's pipeline, if it is in one, is dissolved. */
 krt_status krt_plan_set_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault);
 
 /* ---- Threads ----------------------------------------------------------------------------- */

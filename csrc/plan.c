@@ -268,14 +268,14 @@ krt_status krt_plan_run_serial(krt_plan *plan, const krt_context *context, size_
                           : run_in_order(plan, NULL, context, failed_op);
 }
 
-/* ---- Chains with timing ---- */
+/* ---- Pipelines with timing ---- */
 
-bool krt_chain_run_profiled(const krt_plan *plan, size_t op, size_t begin, size_t end,
-                            const krt_context *context, krt_sample *samples)
+bool krt_pipeline_run_profiled(const krt_plan *plan, size_t op, size_t begin, size_t end,
+                               const krt_context *context, krt_sample *samples)
 {
     const krt_record *first = plan->records + op;
     const krt_step *step = plan->steps + first->first_step + begin * first->per_slice;
-    size_t behind = krt_chain_end(plan, op);
+    size_t behind = krt_pipeline_end(plan, op);
     for (; begin < end; ++begin)
         for (size_t i = op; i < behind; ++i) {
             size_t n = plan->records[i].chunks / first->slices;
@@ -291,10 +291,10 @@ bool krt_chain_run_profiled(const krt_plan *plan, size_t op, size_t begin, size_
     return true;
 }
 
-void krt_chain_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, int64_t end_ns,
-                           int64_t worker, krt_sample *samples)
+void krt_pipeline_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, int64_t end_ns,
+                              int64_t worker, krt_sample *samples)
 {
-    size_t behind = krt_chain_end(plan, op);
+    size_t behind = krt_pipeline_end(plan, op);
     int64_t total = 0;
     for (size_t i = op; i < behind; ++i)
         total += samples[i].elapsed_ns;
@@ -310,7 +310,7 @@ void krt_chain_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, in
     }
 }
 
-/* The number of slices of the chain of `record` that are done before `step`. */
+/* The number of slices of the pipeline of `record` that are done before `step`. */
 static size_t slices_before(const krt_plan *plan, const krt_record *record, const krt_step *step)
 {
     return ((size_t)(step - plan->steps) - record->first_step) / record->per_slice;
@@ -324,7 +324,7 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
     int64_t origin = krt_clock_ns(), start = origin;
     for (size_t op = 0, next; op < plan->n_ops; op = next) {
         const krt_record *record = plan->records + op;
-        next = krt_chain_end(plan, op);
+        next = krt_pipeline_end(plan, op);
         if (!record->chunks)
             continue;
         krt_status status = KRT_OK;
@@ -339,16 +339,17 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
         }
         for (; !status && stop->op == next - 1; ++stop) {
             size_t end = record->slices ? slices_before(plan, record, stop->end) : 0;
-            if (!krt_chain_run_profiled(plan, op, slice, end, context, samples))
+            if (!krt_pipeline_run_profiled(plan, op, slice, end, context, samples))
                 return KRT_NO_STACK;
             slice = end;
             status = krt_plan_look_up(plan, next - 1, stop->action, context, failed_op);
         }
-        if (!status && !krt_chain_run_profiled(plan, op, slice, record->slices, context, samples))
+        if (!status &&
+            !krt_pipeline_run_profiled(plan, op, slice, record->slices, context, samples))
             return KRT_NO_STACK;
         int64_t now = krt_clock_ns();
         if (record->slices)
-            krt_chain_end_samples(plan, op, start - origin, now - origin, 0, samples);
+            krt_pipeline_end_samples(plan, op, start - origin, now - origin, 0, samples);
         else
             samples[op] = (krt_sample){.start_ns = start - origin,
                                        .elapsed_ns = now - start,

@@ -48,10 +48,10 @@ typedef struct krt_record {
     int64_t core_slot; /* -1: none */
     int64_t cost_ns;   /* estimate for cost_chunks chunks */
     int64_t cost_chunks;
-    size_t first_step; /* index in steps of its `chunks` steps, or of those of its chain */
-    size_t slices;     /* number of slices of its chain; 0: it is in none */
+    size_t first_step; /* index in steps of its `chunks` steps, or of those of its pipeline */
+    size_t slices;     /* number of slices of its pipeline; 0: it is in none */
     size_t most_slices; /* number of slices at creation; the capacity */
-    size_t per_slice;  /* in the first op of a chain: steps of one slice of all its ops */
+    size_t per_slice;  /* in the first op of a pipeline: steps of one slice of all its ops */
     int64_t *status;   /* its status word; NULL: it cannot fail */
     krt_loop *loop;    /* of a region; else NULL */
 } krt_record;
@@ -62,7 +62,7 @@ static inline bool krt_has_no_steps(const krt_record *record)
     return record->kind == KRT_CUSTOM || record->kind == KRT_REGION;
 }
 
-/* Whether an op runs with the steps of the first op of its chain. */
+/* Whether an op runs with the steps of the first op of its pipeline. */
 static inline bool krt_follows(const krt_record *record)
 {
     return record->slices && record->flags & KRT_FOLLOWS;
@@ -97,8 +97,8 @@ struct krt_plan {
 /* Lay steps and stops out after the records. Cannot fail: the tables are large enough. */
 void krt_plan_lay_out(krt_plan *plan);
 
-/* The op after the chain that `op` begins; the next op if it begins none. */
-size_t krt_chain_end(const krt_plan *plan, size_t op);
+/* The op after the pipeline that `op` begins; the next op if it begins none. */
+size_t krt_pipeline_end(const krt_plan *plan, size_t op);
 
 /* The estimate for all ops that run with the steps of `op`; 0 if `op` runs with the steps of
  * another op. */
@@ -118,15 +118,15 @@ krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action,
 /* The estimate for one op with its current number of chunks. */
 int64_t krt_record_cost(const krt_record *record);
 
-/* Run some slices of the chain that `op` begins and add the time of each op to its sample. Several
- * threads may do so at once. False: no thread with enough stack. */
-bool krt_chain_run_profiled(const krt_plan *plan, size_t op, size_t begin, size_t end,
-                            const krt_context *context, krt_sample *samples);
+/* Run some slices of the pipeline that `op` begins and add the time of each op to its sample.
+ * Several threads may do so at once. False: no thread with enough stack. */
+bool krt_pipeline_run_profiled(const krt_plan *plan, size_t op, size_t begin, size_t end,
+                               const krt_context *context, krt_sample *samples);
 
-/* Set the samples of a chain that ran from `start_ns` to `end_ns`: each op gets its share of that
- * time, as if the ops had run one after the other. */
-void krt_chain_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, int64_t end_ns,
-                           int64_t worker, krt_sample *samples);
+/* Set the samples of a pipeline that ran from `start_ns` to `end_ns`: each op gets its share of
+ * that time, as if the ops had run one after the other. */
+void krt_pipeline_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, int64_t end_ns,
+                              int64_t worker, krt_sample *samples);
 
 /* Poll the host of the outermost plan, at most once in 20 ms. */
 krt_status krt_plan_poll(krt_plan *plan);

@@ -27,7 +27,7 @@ COMMIT: Final = 4
 """Op flag: the op writes state that outlives the plan. The first such op starts only after all
 earlier ops that may fail have succeeded; from then on signals do not interrupt the plan."""
 FOLLOWS: Final = 8
-"""Op flag: the op is in the chain of the op before it; a chain runs slice by slice."""
+"""Op flag: the op is in the pipeline of the op before it; a pipeline runs slice by slice."""
 UNKNOWN_COST: Final = 16
 """Op flag: ``cost_ns`` is a guess, so the plan always checks for signals after the op."""
 
@@ -64,10 +64,10 @@ OpTuple: TypeAlias = tuple[
     int,  # flags
     int,  # cost_ns: estimated time of all chunks together
     Sequence[int],  # deps: indices of earlier ops
-    int,  # slices: number of slices of the op's chain; 0: the op is in no chain
+    int,  # slices: number of slices of the op's pipeline; 0: the op is in no pipeline
 ]
-"""All ops of a chain but the first have the flag FOLLOWS; see ``krt_op`` in csrc/krt.h. The number
-of slices may be left out."""
+"""All ops of a pipeline but the first have the flag FOLLOWS; see ``krt_op`` in csrc/krt.h. The
+number of slices may be left out."""
 
 class PlanCore(Table):
     """A table of prepared operations that can be executed.

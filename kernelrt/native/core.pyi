@@ -18,7 +18,7 @@ Exchanges: TypeAlias = tuple[
 ]
 """New kernels ``(op, fn, vals, chunks, core_slot, cost_ns, slices)``, as in OpTuple, for the plan
 and for bodies of its regions; and attributes as in Bindings. Slices may be left out. Ops that were
-created as a chain are a chain afterwards if their numbers of slices are equal."""
+created as a pipeline are a pipeline afterwards if their numbers of slices are equal."""
 
 class Table:
     """The prepared operations of a plan as flat C arrays, and the lock for access to them.
@@ -34,7 +34,7 @@ class Table:
         """Set a value in the rows of all chunks. The core_id slot cannot be set."""
     def chunks(self, op: int) -> int: ...
     def slices(self, op: int) -> int:
-        """Return the number of slices of the chain that `op` is in; 0 if it is in none."""
+        """Return the number of slices of the pipeline that `op` is in; 0 if it is in none."""
     def set_chunks(self, op: int, n: int) -> None:
         """Split `op` into `n` chunks; 0 skips it. Allocate if `n` exceeds all earlier numbers."""
     def set_with(self, bind: Callable[[], Bindings]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.memory import PlanMemory
     from kernelrt.runtime.plan import ExecutionPlan
     from kernelrt.runtime.plan_ops import RuntimeVar
-    from kernelrt.runtime.slice_pipelining import Chain
+    from kernelrt.runtime.slice_pipelining import Pipeline
     from kernelrt.runtime.variables import VariableTable
     from kernelrt.schedule.types import Decision, Intermediate
 
@@ -70,7 +70,7 @@ class PlanAccessors(PlanCore):
     """Seconds that it took to make the plan, its preparation not included."""
 
     _ops: list[PreparedOp]
-    _chains: list[Chain]
+    _pipelines: list[Pipeline]
     _parts: PlanParts
     _memory: PlanMemory
     _table: VariableTable
@@ -168,10 +168,10 @@ class PlanAccessors(PlanCore):
         return tuple(dict.fromkeys(own + within))
 
     @property
-    def chains(self) -> tuple[Chain, ...]:
-        """Pipelined kernels: a chain runs one slice of each of its kernels, then the next slice."""
-        now = (replace(chain, slices=self.slices(chain.first)) for chain in self._chains)
-        return tuple(chain for chain in now if chain.slices)
+    def chains(self) -> tuple[Pipeline, ...]:
+        """Pipelines of kernels: one slice of each kernel runs, then the next slice of each."""
+        now = (replace(p, slices=self.slices(p.first)) for p in self._pipelines)
+        return tuple(pipeline for pipeline in now if pipeline.slices)
 
     @property
     def bodies(self) -> tuple[ExecutionPlan, ...]:

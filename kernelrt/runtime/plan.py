@@ -13,7 +13,7 @@ from kernelrt.runtime.accessors import PlanAccessors, PlanParts
 from kernelrt.runtime.memory import PlanMemory
 from kernelrt.runtime.plan_ops import PreparedKernel, PreparedRegion
 from kernelrt.runtime.repeat import PlanProfile
-from kernelrt.runtime.slice_pipelining import find_chains, rechained
+from kernelrt.runtime.slice_pipelining import find_pipelines, still_pipelined
 from kernelrt.runtime.variables import VariableTable, merge_updates
 from kernelrt.util import displays
 
@@ -55,7 +55,7 @@ class ExecutionPlan(PlanAccessors):
         ]
         self._parts = parts
         self._memory = PlanMemory(parts, self._ops)
-        self._chains = find_chains(
+        self._pipelines = find_pipelines(
             self._ops, lambda op: table.is_apart(op, parts), self._memory.region, pool_limit()
         )
         self._table = VariableTable(self._ops)
@@ -392,15 +392,15 @@ class ExecutionPlan(PlanAccessors):
                 attributes.append((op, "kernel", new))
                 changed.add(i)
         count = len(changed)
-        chains = rechained(self._chains, ops, self._memory.region)
-        for chain in {*self.chains} ^ {*chains}:
-            changed.update(chain.members)
+        pipelines = still_pipelined(self._pipelines, ops, self._memory.region)
+        for pipeline in {*self.chains} ^ {*pipelines}:
+            changed.update(pipeline.members)
         attributes += [
             (self, "_parts", replace(self._parts, ops=parts)),
             (self, "_table", VariableTable(ops)),
         ]
         again = {i: ops[i] for i in sorted(changed)}
-        rows = table.launches(self._parts, again, chains, self._values)
+        rows = table.launches(self._parts, again, pipelines, self._values)
         return rows, attributes, count
 
     def _need_stack_of(self, kernels: Iterable[CachedKernel]) -> None:
@@ -476,7 +476,7 @@ class ExecutionPlan(PlanAccessors):
             return plan.pointer(op, slot), plan._outermost()  # noqa: SLF001
 
         return table.rows(
-            self._parts, self._ops, self._memory, self._table, self._chains, values, place
+            self._parts, self._ops, self._memory, self._table, self._pipelines, values, place
         )
 
     def _outermost(self) -> ExecutionPlan:

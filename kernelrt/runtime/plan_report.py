@@ -245,7 +245,7 @@ def explain(plan: ExecutionPlan, parts: PlanParts) -> str:
     for depth, wave in enumerate(waves(parts.deps)):
         lines.append(f"wave {depth}")
         lines += [f"  {line}" for i in wave for line in _lines(ops[i], nbytes)]
-    lines += _chain_lines(plan, "")
+    lines += _pipeline_lines(plan, "")
     lines.append("buffers")
     lines += [f"  {_entry(i, parts)}" for i in range(len(parts.layout.entries))]
     lines.append(f"outputs: {', '.join(map(str, parts.outputs)) or 'none'}")
@@ -265,17 +265,17 @@ def _lines(op: PreparedOp, nbytes: Sequence[int]) -> list[str]:
                 lines.append(f"  body {number}")
             sizes = [body.port(i).nbytes for i in range(len(body.buffers))]
             lines += [f"    {line}" for each in body.prepared_ops for line in _lines(each, sizes)]
-            lines += _chain_lines(body, "    ")
+            lines += _pipeline_lines(body, "    ")
     return lines
 
 
-def _chain_lines(plan: ExecutionPlan, before: str) -> list[str]:
-    """Describe the chains of kernels that run slice by slice."""
+def _pipeline_lines(plan: ExecutionPlan, before: str) -> list[str]:
+    """Describe the pipelines of kernels that run slice by slice."""
     ops = plan.prepared_ops
     return [
-        f"{before}slice by slice, {chain.slices} slices per kernel: {ops[chain.first].label} to "
-        f"{ops[chain.end - 1].label}"
-        for chain in plan.chains
+        f"{before}slice by slice, {pipeline.slices} slices per kernel: "
+        f"{ops[pipeline.first].label} to {ops[pipeline.end - 1].label}"
+        for pipeline in plan.chains
     ]
 
 

@@ -1,11 +1,12 @@
 """Slice pipelining: runs producer and consumer kernels slice by slice.
 
 A layer over a large batch, or over many members of a population, writes more than a cache holds
-before the next layer starts. Consecutive kernels form a chain under two conditions. Of the bytes
-that earlier kernels of the chain write, chunk `c` of a kernel reads only those that their chunks
+before the next layer starts. Consecutive kernels form a pipeline under two conditions. Of the bytes
+that earlier kernels of the pipeline write, chunk `c` of a kernel reads only those that their chunks
 `c` wrote. Of the bytes that earlier kernels read, it overwrites only those that their chunks `c`
-have read. The chain runs one slice (some chunks) of all its kernels, then the next slice, so that
-each kernel finds its inputs in the cache. The kernels do not change, and results are bitwise equal.
+have read. The pipeline runs one slice (some chunks) of all its kernels, then the next slice, so
+that each kernel finds its inputs in the cache. The kernels do not change, and results are bitwise
+equal.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
     from kernelrt.device.costs import Costs
     from kernelrt.runtime.plan_ops import PreparedOp
 
-__all__ = ["Chain", "find_chains", "rechained"]
+__all__ = ["Pipeline", "find_pipelines", "still_pipelined"]
 
-#: Minimum number of slices of a chain, so that a slice takes a small part of a cache.
+#: Minimum number of slices of a pipeline, so that a slice takes a small part of a cache.
 FEWEST: Final = 16
 #: Minimum number of slices per processor, if the kernels have that many chunks: no processor waits
 #: long for the last slices of others.
 FOR_EACH: Final = 8
-#: Maximum number of ops in a chain, so that the search takes time linear in the number of ops.
+#: Maximum number of ops in a pipeline, so that the search takes time linear in the number of ops.
 LONGEST: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class Pipeline:
     """Consecutive ops that run slice by slice.
 
     Attributes
@@ -55,7 +56,7 @@ class Chain:
 
     @property
     def members(self) -> range:
-        """Indices of the ops in the chain."""
+        """Indices of the ops in the pipeline."""
         return range(self.first, self.end)
 
 
@@ -74,7 +75,7 @@ class _Access:
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """A candidate for a chain: chunks divide `shared` bytes; each accesses `whole` bytes."""
+    """A candidate for a pipeline: chunks divide `shared` bytes; each accesses `whole` bytes."""
 
     chunks: int
     accesses: tuple[_Access, ...]
@@ -88,13 +89,13 @@ class _Link:
         return [a.region.start for a in self.accesses if a.span]
 
 
-def find_chains(
+def find_pipelines(
     ops: Sequence[PreparedOp],
     apart: Callable[[PreparedOp], bool],
     region: Callable[[int], ByteRange],
     processors: int,
-) -> list[Chain]:
-    """Return the chains of a plan that are estimated to save time.
+) -> list[Pipeline]:
+    """Return the pipelines of a plan that are estimated to save time.
 
     Parameters
     ----------
@@ -110,39 +111,39 @@ def find_chains(
 
     Returns
     -------
-    list of Chain
-        Disjoint chains, in order.
+    list of Pipeline
+        Disjoint pipelines, in order.
     """
     links = [None if apart(op) else _link(op, region) for op in ops]
     most = max((link.chunks for link in links if link is not None), default=0)
     fewest = max(FEWEST, min(FOR_EACH * processors, most))
     bounds = [_bound(links, i) for i in range(len(links))]
-    found: list[Chain] = []
+    found: list[Pipeline] = []
     at = 0
     while at < len(links):
-        chain = _best_from(links, bounds, at, fewest)
-        if chain is not None:
-            found.append(chain)
-        at = at + 1 if chain is None else chain.end
+        pipeline = _best_from(links, bounds, at, fewest)
+        if pipeline is not None:
+            found.append(pipeline)
+        at = at + 1 if pipeline is None else pipeline.end
     return found
 
 
-def rechained(
-    chains: Iterable[Chain], ops: Sequence[PreparedOp], region: Callable[[int], ByteRange]
-) -> list[Chain]:
-    """Return the chains that remain valid after kernels of their ops were replaced.
+def still_pipelined(
+    pipelines: Iterable[Pipeline], ops: Sequence[PreparedOp], region: Callable[[int], ByteRange]
+) -> list[Pipeline]:
+    """Return the pipelines that remain valid after kernels of their ops were replaced.
 
-    A chain remains if its kernels still divide the same bytes among their chunks. It keeps its
+    A pipeline remains if its kernels still divide the same bytes among their chunks. It keeps its
     number of slices or gets fewer.
     """
     found = []
-    for chain in chains:
-        links = [_link(ops[i], region) for i in chain.members]
+    for pipeline in pipelines:
+        links = [_link(ops[i], region) for i in pipeline.members]
         known = [link for link in links if link is not None]
-        slices = math.gcd(chain.slices, *(link.chunks for link in known))
+        slices = math.gcd(pipeline.slices, *(link.chunks for link in known))
         pairs = itertools.combinations(known, 2)
         if len(known) == len(links) and slices > 1 and all(_can_pipeline(b, a) for a, b in pairs):
-            found.append(Chain(chain.first, chain.end, slices))
+            found.append(Pipeline(pipeline.first, pipeline.end, slices))
     return found
 
 
@@ -164,7 +165,7 @@ def _link(op: PreparedOp, region: Callable[[int], ByteRange]) -> _Link | None:
 
 
 def _bound(links: Sequence[_Link | None], i: int) -> int:
-    """Return the last op before `i` that cannot be in a chain with it; `i` if none shares data."""
+    """Return the last op before `i` not to be pipelined with it; `i` if none shares data."""
     link = links[i]
     if link is None:
         return i
@@ -187,41 +188,41 @@ def _can_pipeline(link: _Link, before: _Link) -> bool:
 
 def _best_from(
     links: Sequence[_Link | None], bounds: Sequence[int], first: int, fewest: int
-) -> Chain | None:
-    """Return the chain starting at `first` that saves the most time; None if none saves any."""
-    chain: list[_Link] = []
+) -> Pipeline | None:
+    """Return the pipeline starting at `first` that saves the most time; None if none saves any."""
+    pipeline: list[_Link] = []
     slices, best, most = 0, None, 0.0
     for i in range(first, min(first + LONGEST, len(links))):
         link = links[i]
-        if link is None or (chain and bounds[i] >= first):
+        if link is None or (pipeline and bounds[i] >= first):
             break
         slices = math.gcd(slices, link.chunks)
         if slices < fewest:
             break
-        chain.append(link)
-        saved = _saved(chain, slices) if len(chain) > 1 else 0.0
+        pipeline.append(link)
+        saved = _saved(pipeline, slices) if len(pipeline) > 1 else 0.0
         if saved > most:
-            best, most = Chain(first, first + len(chain), slices), saved
+            best, most = Pipeline(first, first + len(pipeline), slices), saved
     return best
 
 
-def _saved(chain: Sequence[_Link], slices: int) -> float:
-    """Estimate the cycles that running `chain` slice by slice saves on one processor.
+def _saved(pipeline: Sequence[_Link], slices: int) -> float:
+    """Estimate the cycles that running `pipeline` slice by slice saves on one processor.
 
     All memory traffic counts, although the cost model says that computation hides most of it: an
     update of 64 agents (``python -m bench.ppo --seeds 64``) takes a tenth less on one thread and a
-    sixth on two, and its chains contain only matrix products. The estimate ignores that a chain
-    starts only when the dependencies of all its ops are done.
+    sixth on two, and its pipelines contain only matrix products. The estimate ignores that a
+    pipeline starts only when the dependencies of all its ops are done.
     """
-    costs = chain[0].costs
-    apart = [0, *itertools.accumulate(link.shared + link.whole for link in chain)]
-    near = [0, *itertools.accumulate(link.shared // slices + link.whole for link in chain)]
+    costs = pipeline[0].costs
+    unsliced = [0, *itertools.accumulate(link.shared + link.whole for link in pipeline)]
+    sliced = [0, *itertools.accumulate(link.shared // slices + link.whole for link in pipeline)]
     saved = 0.0
     touched: dict[int, int] = {}
-    for k, link in enumerate(chain):
+    for k, link in enumerate(pipeline):
         # Each slice calls the kernel again. It reads the bytes that all slices need again, and the
         # other kernels may have evicted them from the cache.
-        again = costs.byte(near[-1]) - costs.byte(link.whole)
+        again = costs.byte(sliced[-1]) - costs.byte(link.whole)
         saved -= slices * (costs.call + link.whole * max(0.0, again))
         for access in link.accesses:
             start = access.region.start
@@ -229,7 +230,8 @@ def _saved(chain: Sequence[_Link], slices: int) -> float:
                 continue
             if start in touched:
                 j = touched[start]
-                farther = costs.byte(apart[k + 1] - apart[j]) - costs.byte(near[k + 1] - near[j])
-                saved += access.region.nbytes * farther
+                distance = unsliced[k + 1] - unsliced[j]
+                faster = costs.byte(distance) - costs.byte(sliced[k + 1] - sliced[j])
+                saved += access.region.nbytes * faster
             touched[start] = k
     return saved

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.memory import PlanMemory
     from kernelrt.runtime.plan import PlanParts
     from kernelrt.runtime.plan_ops import PreparedOp
-    from kernelrt.runtime.slice_pipelining import Chain
+    from kernelrt.runtime.slice_pipelining import Pipeline
     from kernelrt.runtime.variables import VariableTable
 
 __all__ = ["Launch", "is_apart", "launches", "rows"]
@@ -42,7 +42,7 @@ def rows(
     ops: Sequence[PreparedOp],
     memory: PlanMemory,
     variables: VariableTable,
-    chains: Sequence[Chain],
+    pipelines: Sequence[Pipeline],
     values: Callable[[], Mapping[str, int]],
     place: Callable[[int, int], tuple[int, object]],
 ) -> list[OpTuple]:
@@ -52,8 +52,8 @@ def rows(
     ----------
     parts, ops, memory, variables
         Parts of the plan.
-    chains : sequence of Chain
-        Chains of ops that run slice by slice.
+    pipelines : sequence of Pipeline
+        Pipelines of ops that run slice by slice.
     values : callable
         Returns the current values of the variables; called now and by custom functions.
     place : callable
@@ -65,8 +65,8 @@ def rows(
     chunks = dict(set_chunks)
     nbytes = [entry.nbytes for entry in parts.layout.entries]
     found: list[OpTuple] = []
-    slices, follows = _slices(chains), {i for chain in chains for i in chain.members[1:]}
-    for i, (op, deps) in enumerate(zip(ops, _all_deps(parts, chains), strict=True)):
+    slices, follows = _slices(pipelines), {i for p in pipelines for i in p.members[1:]}
+    for i, (op, deps) in enumerate(zip(ops, _all_deps(parts, pipelines), strict=True)):
         kind = _dispatch.NOP
         call: Callable[[], object] | RegionTuple | int | None = None
         bufs = [memory.address(b) for b in op.buffer_indices]
@@ -101,7 +101,7 @@ def rows(
 def launches(
     parts: PlanParts,
     ops: Mapping[int, PreparedOp],
-    chains: Sequence[Chain],
+    pipelines: Sequence[Pipeline],
     values: Mapping[str, int],
 ) -> list[Launch]:
     """Return the rows of replacement kernels for the C core.
@@ -112,12 +112,12 @@ def launches(
         Parts of the plan.
     ops : mapping of int to PreparedOp
         New launches by op index in the plan.
-    chains : sequence of Chain
-        Chains of the plan after the replacement.
+    pipelines : sequence of Pipeline
+        Pipelines of the plan after the replacement.
     values : mapping of str to int
         Current values of the plan's variables.
     """
-    slices = _slices(chains)
+    slices = _slices(pipelines)
     nbytes = [entry.nbytes for entry in parts.layout.entries]
     found = []
     for i, op in ops.items():
@@ -138,19 +138,19 @@ def _launch(op: PreparedKernel, values: Mapping[str, int]) -> tuple[list[int], i
     return vals, n, len(vals) - 1 if op.kernel.is_split else -1
 
 
-def _slices(chains: Iterable[Chain]) -> dict[int, int]:
-    """Return the number of slices of each op in a chain, by op index."""
-    return {i: chain.slices for chain in chains for i in chain.members}
+def _slices(pipelines: Iterable[Pipeline]) -> dict[int, int]:
+    """Return the number of slices of each op in a pipeline, by op index."""
+    return {i: pipeline.slices for pipeline in pipelines for i in pipeline.members}
 
 
-def _all_deps(parts: PlanParts, chains: Iterable[Chain]) -> list[tuple[int, ...]]:
-    """Return the dependencies of ops; the first op of a chain takes those of the whole chain."""
+def _all_deps(parts: PlanParts, pipelines: Iterable[Pipeline]) -> list[tuple[int, ...]]:
+    """Return the dependencies of ops; the first op of a pipeline takes those of all its ops."""
     deps = list(parts.deps)
-    for chain in chains:
-        before = {d for i in chain.members for d in parts.deps[i] if d < chain.first}
-        deps[chain.first] = tuple(sorted(before))
-        for i in chain.members[1:]:
-            deps[i] = tuple(sorted({chain.first, *parts.deps[i]}))
+    for pipeline in pipelines:
+        before = {d for i in pipeline.members for d in parts.deps[i] if d < pipeline.first}
+        deps[pipeline.first] = tuple(sorted(before))
+        for i in pipeline.members[1:]:
+            deps[i] = tuple(sorted({pipeline.first, *parts.deps[i]}))
     return deps
 
 

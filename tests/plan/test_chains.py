@@ -14,7 +14,7 @@ from kernelrt.device.registry import opened
 from kernelrt.runtime import plan as plans
 from kernelrt.runtime import slice_pipelining as found_by
 from kernelrt.runtime.kernel_cache import build
-from kernelrt.runtime.slice_pipelining import find_chains
+from kernelrt.runtime.slice_pipelining import find_pipelines
 
 RNG = np.random.default_rng(7)
 
@@ -33,10 +33,10 @@ def no_chains(monkeypatch):
 
     class Without:
         def __enter__(self):
-            monkeypatch.setattr(plans, "find_chains", lambda *_: [])
+            monkeypatch.setattr(plans, "find_pipelines", lambda *_: [])
 
         def __exit__(self, *_):
-            monkeypatch.setattr(plans, "find_chains", find_chains)
+            monkeypatch.setattr(plans, "find_pipelines", find_pipelines)
 
     return Without()
 
