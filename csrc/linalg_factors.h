@@ -58,7 +58,7 @@ static void NAME(cholesky)(void *const *bufs, const int64_t *vals)
 {
     enum { SMALL = 8 }; /* maximum rows; measured by bench/routines.py */
     const int64_t n = vals[KRT_NUMBERS], checked = vals[KRT_NUMBERS + 1], width = OWN(wide)(n);
-    const int64_t work = n * width, size = n * n + krt_beside(work);
+    const int64_t work = n * width, size = n * n + krt_workspace(work);
     const krt_share share = krt_own_share(vals, 2);
     ON_STACK(frame);
     for (int64_t row = share.first; row < share.last; row++) {

@@ -26,7 +26,7 @@ static inline int64_t OWN(block)(int64_t j)
 /* The workspace of a routine, of `work` numbers. */
 static inline REAL *OWN(room)(REAL *frame, REAL *end, int64_t work)
 {
-    return krt_beside(work) ? krt_behind(end) : frame;
+    return krt_workspace(work) ? krt_align_up(end) : frame;
 }
 
 /* y -= f * x, for n numbers without alignment. */

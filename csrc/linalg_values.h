@@ -105,7 +105,7 @@ static void OWN(tridiagonal)(REAL *a, REAL *d, REAL *e, REAL *factors, REAL *p, 
  */
 static int OWN(ql)(REAL *v, REAL *d, REAL *e, REAL *c, REAL *s, int64_t n, int64_t width)
 {
-    int64_t left = MOST_TURNS * n;
+    int64_t left = MOST_QR_STEPS * n;
     for (int64_t low = 0; low < n; low++) {
         for (;;) {
             int64_t m = low;
@@ -159,7 +159,7 @@ static int OWN(ql)(REAL *v, REAL *d, REAL *e, REAL *c, REAL *s, int64_t n, int64
 static void NAME(eigh)(void *const *bufs, const int64_t *vals)
 {
     const int64_t n = vals[KRT_NUMBERS], width = OWN(wide)(n), work = (2 * n + 5) * width;
-    const int64_t size = n * n + n + krt_beside(work);
+    const int64_t size = n * n + n + krt_workspace(work);
     const krt_share share = krt_own_share(vals, 1);
     ON_STACK(frame);
     for (int64_t row = share.first; row < share.last; row++) {
@@ -275,7 +275,7 @@ static int OWN(qr_steps)(REAL *p, REAL *q, REAL *d, REAL *e, REAL *turns, REAL t
                          int64_t width)
 {
     REAL *c = turns, *s = c + width, *left_c = s + width, *left_s = left_c + width;
-    int64_t high = n - 1, left = MOST_TURNS * n;
+    int64_t high = n - 1, left = MOST_QR_STEPS * n;
     while (high > 0) {
         int64_t low = high;
         for (; low > 0 && SIZE(e[low - 1]) > tiny; low--) {
@@ -427,7 +427,7 @@ static void NAME(svd)(void *const *bufs, const int64_t *vals)
 {
     const int64_t m = vals[KRT_NUMBERS], n = vals[KRT_NUMBERS + 1], width = OWN(wide)(n);
     const int64_t tall = m > n ? n * m + n : 0, work = (3 * n + 10) * width + tall;
-    const int64_t own = n * m + n + n * n, size = own + krt_beside(work);
+    const int64_t own = n * m + n + n * n, size = own + krt_workspace(work);
     const krt_share share = krt_own_share(vals, 2);
     ON_STACK(frame);
     for (int64_t row = share.first; row < share.last; row++) {
