@@ -123,28 +123,28 @@ void krt_event_notify(krt_event *event)
     krt_wake(&event->count, 1);
 }
 
-/* States of a bed. TAKEN: its worker sleeps or is about to. CALLED: the thread that wakes the
+/* States of a slot. TAKEN: its worker sleeps or is about to. CALLED: the thread that wakes the
  * worker has exclusive access. */
 enum { EMPTY, TAKEN, CALLED };
 
 /* The word that a worker sleeps on, in its own cache lines. */
-typedef struct bed {
+typedef struct sleep_slot {
     KRT_ALIGNED _Atomic uint32_t state;
     int thread;
     krt_cores cores;
-} bed;
+} sleep_slot;
 
-static bed beds[MAX_THREADS];
-static KRT_ALIGNED _Atomic uint32_t sleeping_workers; /* number of TAKEN beds */
+static sleep_slot sleep_slots[MAX_THREADS];
+static KRT_ALIGNED _Atomic uint32_t sleeping_workers; /* number of TAKEN slots */
 
 void krt_worker_prepare(int worker)
 {
-    atomic_store_explicit(&beds[worker].state, TAKEN, memory_order_release);
+    atomic_store_explicit(&sleep_slots[worker].state, TAKEN, memory_order_release);
     atomic_fetch_add_explicit(&sleeping_workers, 1, memory_order_seq_cst);
 }
 
 /* Change the state from TAKEN to `next`. False: another thread was faster. */
-static bool empty(bed *at, uint32_t next)
+static bool try_release(sleep_slot *at, uint32_t next)
 {
     uint32_t taken = TAKEN;
     if (atomic_load_explicit(&at->state, memory_order_relaxed) != TAKEN ||
@@ -155,10 +155,10 @@ static bool empty(bed *at, uint32_t next)
     return true;
 }
 
-/* Wake the worker of a bed, if it sleeps, on another core than this one. */
-static bool call(bed *at)
+/* Wake the worker of a slot, if it sleeps, on another core than this one. */
+static bool call(sleep_slot *at)
 {
-    if (!empty(at, CALLED))
+    if (!try_release(at, CALLED))
         return false;
     krt_keep_off(krt_core(), at->thread, &at->cores);
     atomic_store_explicit(&at->state, EMPTY, memory_order_release);
@@ -168,7 +168,7 @@ static bool call(bed *at)
 
 static void sleep_until_called(int worker)
 {
-    bed *own = beds + worker;
+    sleep_slot *own = sleep_slots + worker;
     uint32_t state;
     while ((state = atomic_load_explicit(&own->state, memory_order_acquire)) != EMPTY)
         krt_wait(&own->state, state, -1);
@@ -177,7 +177,7 @@ static void sleep_until_called(int worker)
 
 void krt_worker_cancel(int worker)
 {
-    if (!empty(beds + worker, EMPTY))
+    if (!try_release(sleep_slots + worker, EMPTY))
         sleep_until_called(worker); /* until the thread that wakes it is done */
 }
 
@@ -239,7 +239,7 @@ void krt_workers_notify(int count)
         return;
     uint64_t gate = atomic_load_explicit(&pool.gate, memory_order_relaxed);
     for (uint64_t i = 1, end = (gate & WANTED) >> INSIDE_BITS; i < end && count > 0; ++i)
-        count -= call(beds + i);
+        count -= call(sleep_slots + i);
 }
 
 static void leave(void)
@@ -279,7 +279,7 @@ static uint32_t join(int index, uint32_t done)
 
 #ifndef KRT_NO_THREADS
 /* Move off the caller's core: two threads on one core would run alternately. */
-static void get_off(int core)
+static void leave_core(int core)
 {
     krt_cores cores = {0};
     if (core < 0 || core != krt_core())
@@ -291,11 +291,11 @@ static void get_off(int core)
 static void *worker_main(void *argument)
 {
     int index = (int)(intptr_t)argument;
-    beds[index].thread = krt_thread_number();
+    sleep_slots[index].thread = krt_thread_number();
     uint32_t done = number(atomic_load_explicit(&pool.gate, memory_order_relaxed)) - 1;
     for (;;) {
         uint32_t region = join(index, done);
-        get_off(pool.core);
+        leave_core(pool.core);
         bool over = pool.work(pool.context, index);
         leave();
         if (over)
@@ -398,7 +398,7 @@ static void after_fork_in_child(void)
     /* Another thread may have started a worker and not counted it yet. */
     int beds_used = pool.started + 1 < MAX_THREADS ? pool.started + 1 : MAX_THREADS - 1;
     for (int i = 0; i <= beds_used; ++i)
-        beds[i] = (bed){0};
+        sleep_slots[i] = (sleep_slot){0};
     pool.started = 0;
     start_refused = false;
     sleeping_workers = 0;

@@ -38,8 +38,8 @@ void krt_event_cancel(krt_event *event);
 void krt_event_sleep(krt_event *event, uint32_t ticket, int64_t timeout_ns);
 void krt_event_notify(krt_event *event);
 
-/* For workers. Each sleeps on its own word (its bed), so that krt_workers_notify wakes only workers
- * that the current region admits, up to `count` of them. */
+/* For workers. Each sleeps on its own word, so that krt_workers_notify wakes only workers that the
+ * current region admits, up to `count` of them. */
 void krt_worker_prepare(int worker);
 void krt_worker_cancel(int worker);
 void krt_workers_notify(int count);
