@@ -220,7 +220,7 @@ size_t krt_plan_most_claims(const krt_plan *plan)
 }
 
 /* Run claimed chunks. Return the op to run next, if any. */
-static krt_task *perform(krt_graph *graph, const claim *work, int worker)
+static krt_task *run_claim(krt_graph *graph, const claim *work, int worker)
 {
     krt_task *task = work->task;
     uint32_t count = work->end - work->begin;
@@ -238,7 +238,7 @@ static krt_task *perform(krt_graph *graph, const claim *work, int worker)
     return complete(graph, task);
 }
 
-/* ---- A thread's share -------------------------------------------------------------------- */
+/* ---- The loop of a thread ---------------------------------------------------------------- */
 
 static bool is_over(krt_graph *graph)
 {
@@ -283,7 +283,7 @@ static void poll_host(krt_graph *graph)
     graph->status = status;
 }
 
-static void caller_naps(krt_graph *graph)
+static void caller_sleeps(krt_graph *graph)
 {
     uint32_t ticket = krt_event_prepare(&krt_caller_event);
     if (is_over(graph) || something_is_ready(graph))
@@ -293,7 +293,7 @@ static void caller_naps(krt_graph *graph)
 }
 
 /* A krt_work. */
-static bool share(void *context, int worker)
+static bool run_worker(void *context, int worker)
 {
     krt_graph *graph = context;
     int64_t spin_ns = graph->stage->spin_ns;
@@ -308,7 +308,7 @@ static bool share(void *context, int worker)
                 graph->waited_ns += krt_spun_ns(&spin);
             else if (!helped)
                 atomic_store_explicit(&graph->helped, helped = true, memory_order_relaxed);
-            own = perform(graph, &work, worker);
+            own = run_claim(graph, &work, worker);
             spin = (krt_spin){0};
             if (worker == 0 && is_time_to_poll(graph, work.task))
                 poll_host(graph);
@@ -319,7 +319,7 @@ static bool share(void *context, int worker)
         } else if (krt_spin_once(&spin, spin_ns)) {
             continue;
         } else if (worker == 0) {
-            caller_naps(graph);
+            caller_sleeps(graph);
             poll_host(graph);
         } else {
             krt_worker_prepare(worker);
@@ -333,7 +333,7 @@ static bool share(void *context, int worker)
 /* ---- A stage ----------------------------------------------------------------------------- */
 
 /* Reset a stage. No thread may be in it. */
-static void rewind_stage(krt_graph *graph, const krt_stage *at)
+static void reset_stage(krt_graph *graph, const krt_stage *at)
 {
     uint32_t ready = 0;
     graph->stage = at;
@@ -353,7 +353,7 @@ static void rewind_stage(krt_graph *graph, const krt_stage *at)
 }
 
 /* Run a pipeline on the caller; poll for signals between slices. */
-static krt_status run_pipeline_alone(krt_graph *graph, const krt_task *task)
+static krt_status run_pipeline_serially(krt_graph *graph, const krt_task *task)
 {
     krt_plan *plan = graph->plan;
     krt_status status = KRT_OK;
@@ -366,7 +366,7 @@ static krt_status run_pipeline_alone(krt_graph *graph, const krt_task *task)
             run_steps(graph, &work);
         if (is_time_to_poll(graph, task) &&
             atomic_load_explicit(&graph->phase, memory_order_relaxed) == RUNNING)
-            status = krt_plan_look_up(plan, task->op, STOP_POLL, graph->context,
+            status = krt_plan_act(plan, task->op, STOP_POLL, graph->context,
                                       &graph->failed_op);
     }
     if (graph->samples)
@@ -376,7 +376,7 @@ static krt_status run_pipeline_alone(krt_graph *graph, const krt_task *task)
 }
 
 /* Run one op on the caller, with the same checks as at stops of the serial loop. */
-static krt_status run_alone(krt_graph *graph, uint32_t op)
+static krt_status run_serially(krt_graph *graph, uint32_t op)
 {
     krt_plan *plan = graph->plan;
     const krt_task *task = graph->tasks + op;
@@ -385,7 +385,7 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
     if (!record->chunks || task->flags & FOLLOWS_PIPELINE)
         return KRT_OK;
     if (task->flags & RUNS_PIPELINE)
-        return run_pipeline_alone(graph, task);
+        return run_pipeline_serially(graph, task);
     bool quiet = record->flags & KRT_COMMIT ||
                  atomic_load_explicit(&graph->phase, memory_order_relaxed) != RUNNING;
     int64_t start = graph->samples ? krt_clock_ns() : 0;
@@ -402,7 +402,7 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
     if (is_time_to_poll(graph, task) &&
         atomic_load_explicit(&graph->phase, memory_order_relaxed) == RUNNING)
         action |= STOP_POLL;
-    krt_status status = krt_plan_look_up(plan, op, action, graph->context, &graph->failed_op);
+    krt_status status = krt_plan_act(plan, op, action, graph->context, &graph->failed_op);
     if (graph->samples)
         graph->samples[op] = (krt_sample){.start_ns = start - graph->origin_ns,
                                           .elapsed_ns = krt_clock_ns() - start,
@@ -414,12 +414,12 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
 static krt_status run_stage(krt_graph *graph, const krt_stage *at)
 {
     if (at->threads > 1) {
-        rewind_stage(graph, at);
-        if (krt_pool_run(at->threads, share, graph, &graph->waited_ns))
+        reset_stage(graph, at);
+        if (krt_pool_run(at->threads, run_worker, graph, &graph->waited_ns))
             return graph->status;
     }
     for (uint32_t op = at->begin; op < at->end; ++op) {
-        krt_status status = run_alone(graph, op);
+        krt_status status = run_serially(graph, op);
         if (status)
             return status;
     }
@@ -480,7 +480,7 @@ void krt_graph_lay_out(krt_plan *plan)
     graph->choice.made_for = 0; /* the estimates are stale, too */
 }
 
-static bool is_alone(const krt_record *record)
+static bool is_serial(const krt_record *record)
 {
     return krt_has_no_steps(record) ||
            (record->kind == KRT_KERNEL && !(record->flags & KRT_HOST_PARALLEL_SAFE));
@@ -495,7 +495,7 @@ static void cut_stages(krt_plan *plan)
     krt_stage *at = NULL;
     for (uint32_t op = 0; op < plan->n_ops; ++op) {
         const krt_record *record = plan->records + op;
-        bool alone = is_alone(record);
+        bool alone = is_serial(record);
         bool cut = may_fail && (record->flags & KRT_COMMIT);
         if (!at || at->alone != alone || cut) {
             at = graph->stages + graph->n_stages++;
@@ -542,7 +542,7 @@ static void link_tasks(krt_plan *plan)
 static bool could_overlap(const krt_plan *plan)
 {
     for (size_t op = 0; op < plan->n_ops; ++op)
-        if (!is_alone(plan->records + op) && plan->records[op].cost_ns)
+        if (!is_serial(plan->records + op) && plan->records[op].cost_ns)
             return true;
     return false;
 }

@@ -206,7 +206,7 @@ krt_status krt_plan_poll(krt_plan *plan)
     return plan->host.poll(plan->host.self);
 }
 
-krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action,
+krt_status krt_plan_act(krt_plan *plan, size_t op, unsigned action,
                             const krt_context *context, size_t *failed_op)
 {
     krt_status status = KRT_OK;
@@ -228,34 +228,34 @@ static bool has_stack(const krt_plan *plan)
     return !plan->stack_bytes || krt_stack_has(plan->stack_bytes);
 }
 
-typedef struct stretch {
+typedef struct step_range {
     const krt_step *begin, *end;
-} stretch;
+} step_range;
 
-static void run_stretch(void *context)
+static void run_range(void *context)
 {
-    const stretch *steps = context;
+    const step_range *steps = context;
     for (const krt_step *step = steps->begin; step != steps->end; ++step)
         step->fn(step->bufs, step->vals);
 }
 
-/* Run all ops in order. With `aside`, which is that of `context`, only the kernels run on another
+/* Run all ops in order. With `helper`, which is that of `context`, only the kernels run on another
  * thread. Inlined, so that the loop without it contains only calls. */
-static inline krt_status run_in_order(krt_plan *plan, krt_aside *aside,
+static inline krt_status run_in_order(krt_plan *plan, krt_helper *helper,
                                       const krt_context *context, size_t *failed_op)
 {
-    stretch steps = {.end = plan->steps};
+    step_range steps = {.end = plan->steps};
     for (const krt_stop *stop = plan->stops;; ++stop) {
-        steps = (stretch){.begin = steps.end, .end = stop->end};
-        if (!aside)
-            run_stretch(&steps);
-        else if (steps.begin != steps.end && !krt_aside_call(aside, run_stretch, &steps))
+        steps = (step_range){.begin = steps.end, .end = stop->end};
+        if (!helper)
+            run_range(&steps);
+        else if (steps.begin != steps.end && !krt_helper_call(helper, run_range, &steps))
             return KRT_NO_STACK;
         if (stop->action == STOP_END) {
             plan->marked = false;
             return KRT_OK;
         }
-        krt_status status = krt_plan_look_up(plan, stop->op, stop->action, context, failed_op);
+        krt_status status = krt_plan_act(plan, stop->op, stop->action, context, failed_op);
         if (status)
             return status;
     }
@@ -264,7 +264,7 @@ static inline krt_status run_in_order(krt_plan *plan, krt_aside *aside,
 krt_status krt_plan_run_serial(krt_plan *plan, const krt_context *context, size_t *failed_op)
 {
     plan->marked = true;
-    return context->aside ? run_in_order(plan, context->aside, context, failed_op)
+    return context->helper ? run_in_order(plan, context->helper, context, failed_op)
                           : run_in_order(plan, NULL, context, failed_op);
 }
 
@@ -275,15 +275,15 @@ bool krt_pipeline_run_profiled(const krt_plan *plan, size_t op, size_t begin, si
 {
     const krt_record *first = plan->records + op;
     const krt_step *step = plan->steps + first->first_step + begin * first->per_slice;
-    size_t behind = krt_pipeline_end(plan, op);
+    size_t end_op = krt_pipeline_end(plan, op);
     for (; begin < end; ++begin)
-        for (size_t i = op; i < behind; ++i) {
+        for (size_t i = op; i < end_op; ++i) {
             size_t n = plan->records[i].chunks / first->slices;
-            stretch steps = {.begin = step, .end = step + n};
+            step_range steps = {.begin = step, .end = step + n};
             int64_t start = krt_clock_ns();
-            if (!context->aside)
-                run_stretch(&steps);
-            else if (!krt_aside_call(context->aside, run_stretch, &steps))
+            if (!context->helper)
+                run_range(&steps);
+            else if (!krt_helper_call(context->helper, run_range, &steps))
                 return false;
             __atomic_fetch_add(&samples[i].elapsed_ns, krt_clock_ns() - start, __ATOMIC_RELAXED);
             step += n;
@@ -294,12 +294,12 @@ bool krt_pipeline_run_profiled(const krt_plan *plan, size_t op, size_t begin, si
 void krt_pipeline_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, int64_t end_ns,
                               int64_t worker, krt_sample *samples)
 {
-    size_t behind = krt_pipeline_end(plan, op);
+    size_t end_op = krt_pipeline_end(plan, op);
     int64_t total = 0;
-    for (size_t i = op; i < behind; ++i)
+    for (size_t i = op; i < end_op; ++i)
         total += samples[i].elapsed_ns;
     double share = total > 0 ? (double)(end_ns - start_ns) / (double)total : 0;
-    for (size_t i = op; i < behind; ++i) {
+    for (size_t i = op; i < end_op; ++i) {
         int64_t elapsed = (int64_t)(share * (double)samples[i].elapsed_ns);
         samples[i] = (krt_sample){.start_ns = start_ns,
                                   .elapsed_ns = elapsed,
@@ -331,10 +331,10 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
         size_t slice = 0;
         if (!record->slices && !krt_has_no_steps(record)) {
             const krt_step *step = plan->steps + record->first_step;
-            stretch steps = {.begin = step, .end = step + record->chunks};
-            if (!context->aside)
-                run_stretch(&steps);
-            else if (!krt_aside_call(context->aside, run_stretch, &steps))
+            step_range steps = {.begin = step, .end = step + record->chunks};
+            if (!context->helper)
+                run_range(&steps);
+            else if (!krt_helper_call(context->helper, run_range, &steps))
                 return KRT_NO_STACK;
         }
         for (; !status && stop->op == next - 1; ++stop) {
@@ -342,7 +342,7 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
             if (!krt_pipeline_run_profiled(plan, op, slice, end, context, samples))
                 return KRT_NO_STACK;
             slice = end;
-            status = krt_plan_look_up(plan, next - 1, stop->action, context, failed_op);
+            status = krt_plan_act(plan, next - 1, stop->action, context, failed_op);
         }
         if (!status &&
             !krt_pipeline_run_profiled(plan, op, slice, record->slices, context, samples))
@@ -364,11 +364,11 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
 }
 
 /* The serial loop for a thread with too little stack; `samples` may be NULL. */
-static krt_status run_aside(krt_plan *plan, krt_sample *samples, krt_context *context,
+static krt_status run_with_helper(krt_plan *plan, krt_sample *samples, krt_context *context,
                             size_t *failed_op)
 {
-    context->aside = krt_aside_of_thread();
-    if (!context->aside)
+    context->helper = krt_helper_of_thread();
+    if (!context->helper)
         return KRT_NO_STACK;
     return samples ? run_serial_profiled(plan, context, samples, failed_op)
                    : krt_plan_run_serial(plan, context, failed_op);
@@ -393,7 +393,7 @@ int64_t krt_plan_status(const krt_plan *plan, size_t op)
 
 int krt_plan_threads(krt_plan *plan, const krt_context *context)
 {
-    if (!plan->graph || context->aside || is_nested())
+    if (!plan->graph || context->helper || is_nested())
         return 1;
     int threads = krt_get_num_threads();
     if (plan->max_threads && plan->max_threads < threads)
@@ -420,7 +420,7 @@ krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
     krt_context context = {0};
     krt_plan_begin(plan);
     if (!has_stack(plan))
-        return run_aside(plan, NULL, &context, failed_op);
+        return run_with_helper(plan, NULL, &context, failed_op);
     return krt_plan_threads(plan, &context) == 1
                ? krt_plan_run_serial(plan, &context, failed_op)
                : krt_plan_run_shared(plan, &context, failed_op);
@@ -448,7 +448,7 @@ krt_status krt_plan_execute_profiled(krt_plan *plan, krt_profile *profile, size_
     krt_status status =
         has_stack(plan) ? krt_plan_run_profiled(plan, krt_plan_threads(plan, &context), &context,
                                                 samples, failed_op)
-                        : run_aside(plan, samples, &context, failed_op);
+                        : run_with_helper(plan, samples, &context, failed_op);
     krt_plan_collect(plan, samples + plan->n_ops);
     return status;
 }

@@ -106,13 +106,13 @@ int64_t krt_unit_cost(const krt_plan *plan, size_t op);
 
 /* Data that the execution of a body gets from the outer execution. */
 typedef struct krt_context {
-    krt_aside *aside;  /* calls the kernels if this thread has too little stack; else NULL */
+    krt_helper *helper; /* calls the kernels if this thread has too little stack; else NULL */
     int64_t origin_ns; /* start of a profiled execution; 0: not profiled */
     krt_profile *profile; /* takes the claims of threads; NULL in a body, or if not profiled */
 } krt_context;
 
 /* Do the action of a stop or of an op of the graph. KRT_OK: continue. */
-krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action,
+krt_status krt_plan_act(krt_plan *plan, size_t op, unsigned action,
                             const krt_context *context, size_t *failed_op);
 
 /* The estimate for one op with its current number of chunks. */

@@ -300,7 +300,7 @@ static bool holds(const unsigned char *condition) { return !condition || *condit
 /* Whether an iteration consists only of kernel calls on this thread. */
 static bool is_plain(const execution *self)
 {
-    return self->threads == 1 && !self->context->origin_ns && !self->context->aside &&
+    return self->threads == 1 && !self->context->origin_ns && !self->context->helper &&
            self->body->plan->stops->action == STOP_END;
 }
 

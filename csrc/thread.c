@@ -159,9 +159,9 @@ bool krt_stack_has(size_t nbytes)
 
 /* ---- Calls on another stack -------------------------------------------------------------- */
 
-enum { RESTING, CALLED, DISMISSED };
+enum { IDLE, CALLED, ENDED };
 
-struct krt_aside {
+struct krt_helper {
     pthread_t thread;
     void (*call)(void *context);
     void *context;
@@ -171,48 +171,48 @@ struct krt_aside {
 };
 
 /* The calling thread waits while the helper works, so a nested plan may use the helper, too. */
-static _Thread_local krt_aside own;
+static _Thread_local krt_helper own;
 
 static void *serve(void *argument)
 {
-    krt_aside *self = argument;
+    krt_helper *self = argument;
     for (;;) {
         uint32_t word = atomic_load_explicit(&self->word, memory_order_acquire);
-        if (word == DISMISSED)
+        if (word == ENDED)
             return NULL;
-        if (word == RESTING) {
-            krt_wait(&self->word, RESTING, -1);
+        if (word == IDLE) {
+            krt_wait(&self->word, IDLE, -1);
             continue;
         }
         self->call(self->context);
-        atomic_store_explicit(&self->word, RESTING, memory_order_release);
+        atomic_store_explicit(&self->word, IDLE, memory_order_release);
         krt_wake(&self->word, 1);
     }
 }
 
-static void tell(krt_aside *aside, uint32_t word)
+static void notify(krt_helper *helper, uint32_t word)
 {
-    atomic_store_explicit(&aside->word, word, memory_order_release);
-    krt_wake(&aside->word, 1);
+    atomic_store_explicit(&helper->word, word, memory_order_release);
+    krt_wake(&helper->word, 1);
 }
 
 /* Called at the end of the thread that owns the helper. */
-static void dismiss(void *argument)
+static void end_helper(void *argument)
 {
-    krt_aside *aside = argument;
-    if (aside->started && aside->forks == krt_fork_count()) {
-        tell(aside, DISMISSED);
-        pthread_join(aside->thread, NULL);
+    krt_helper *helper = argument;
+    if (helper->started && helper->forks == krt_fork_count()) {
+        notify(helper, ENDED);
+        pthread_join(helper->thread, NULL);
     }
-    aside->started = false;
+    helper->started = false;
 }
 
 static pthread_key_t at_end;
 static bool key_made;
 
-static void make_key(void) { key_made = !pthread_key_create(&at_end, dismiss); }
+static void make_key(void) { key_made = !pthread_key_create(&at_end, end_helper); }
 
-krt_aside *krt_aside_of_thread(void)
+krt_helper *krt_helper_of_thread(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (own.started && own.forks == krt_fork_count())
@@ -221,19 +221,19 @@ krt_aside *krt_aside_of_thread(void)
     if (!key_made || pthread_setspecific(at_end, &own))
         return NULL;
     own.forks = krt_fork_count();
-    atomic_store_explicit(&own.word, RESTING, memory_order_relaxed);
+    atomic_store_explicit(&own.word, IDLE, memory_order_relaxed);
     own.started = start(serve, &own, &own.thread);
     return own.started ? &own : NULL;
 }
 
-bool krt_aside_call(krt_aside *aside, void (*call)(void *context), void *context)
+bool krt_helper_call(krt_helper *helper, void (*call)(void *context), void *context)
 {
-    if (!krt_aside_of_thread()) /* a new one if the process was forked since */
+    if (!krt_helper_of_thread()) /* a new one if the process was forked since */
         return false;
-    aside->call = call;
-    aside->context = context;
-    tell(aside, CALLED);
-    while (atomic_load_explicit(&aside->word, memory_order_acquire) == CALLED)
-        krt_wait(&aside->word, CALLED, -1);
+    helper->call = call;
+    helper->context = context;
+    notify(helper, CALLED);
+    while (atomic_load_explicit(&helper->word, memory_order_acquire) == CALLED)
+        krt_wait(&helper->word, CALLED, -1);
     return true;
 }

@@ -17,14 +17,14 @@ bool krt_stack_has(size_t nbytes);
 
 /* A helper thread that makes calls for a thread whose stack is too small. It lives as long as that
  * thread, which has at most one. */
-typedef struct krt_aside krt_aside;
+typedef struct krt_helper krt_helper;
 
 /* The helper of the calling thread, started if needed. NULL: the system cannot start a thread. */
-krt_aside *krt_aside_of_thread(void);
+krt_helper *krt_helper_of_thread(void);
 
 /* Make a call on the helper thread and wait for its return. False, and no call: the process was
  * forked since, and the child cannot start a thread. */
-bool krt_aside_call(krt_aside *aside, void (*call)(void *context), void *context);
+bool krt_helper_call(krt_helper *helper, void (*call)(void *context), void *context);
 
 #ifdef KRT_TEST_HOOKS
 /* Simulate a system that does not tell the bounds of stacks, for threads that have not asked

@@ -27,16 +27,16 @@ pytestmark = pytest.mark.exhaustive  # builds the core with ThreadSanitizer
 #: Functions of the core in which two threads of these tests meet.
 SHARED = {
     "test_two_workers_of_a_region": [
-        "share", "claim_next", "claim_from", "pick", "perform", "may_start", "run_steps",
+        "run_worker", "claim_next", "claim_from", "pick", "run_claim", "may_start", "run_steps",
     ],
     "test_two_workers_of_a_region_with_a_clock": ["run_steps_profiled"],
     "test_two_plans_without_the_gil": [
         "krt_plan_execute", "krt_plan_begin", "krt_plan_threads", "krt_plan_run_serial",
-        "run_in_order", "run_stretch",
+        "run_in_order", "run_range",
     ],
     "test_a_plan_beside_one_that_has_the_pool": [
         "krt_plan_run_shared", "krt_choose_parallel", "krt_graph_execute", "run_stage",
-        "rewind_stage", "krt_pool_run",
+        "reset_stage", "krt_pool_run",
     ],
 }  # fmt: skip
 SETUP = load_setup()
