@@ -7,7 +7,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t
 
 from kernelrt.native.core cimport (
-    Table, ask_from_now_on, must_end, raise_stopped, start_failed, when_to_ask,
+    Table, must_end, poll_due, raise_stopped, schedule_poll, start_failed,
 )
 from kernelrt.native.krt cimport *
 from kernelrt.native.memory cimport Storage, writes
@@ -79,15 +79,15 @@ cdef krt_status call_custom(void *self, size_t op) noexcept with gil:
 
 
 cdef krt_status poll(void *self) noexcept nogil:
-    cdef int64_t now = when_to_ask()
-    return ask(self, now) if now else KRT_OK
+    cdef int64_t now = poll_due()
+    return poll_python(self, now) if now else KRT_OK
 
 
-cdef krt_status ask(void *self, int64_t since_ns) noexcept with gil:
+cdef krt_status poll_python(void *self, int64_t since_ns) noexcept with gil:
     cdef PlanCore plan = <PlanCore> self
     plan.called_back += 1
     try:
-        ask_from_now_on(since_ns)
+        schedule_poll(since_ns)
         PyErr_CheckSignals()
         if must_end():
             plan.error = SystemExit()

@@ -38,11 +38,11 @@ cdef bint start_failed
 
 
 # If a run must take the GIL to ask Python whether to continue, return the time in ns; else 0.
-cdef int64_t when_to_ask() noexcept nogil
+cdef int64_t poll_due() noexcept nogil
 
 # Schedule the next question. Call with the GIL held, before asking; the run has waited for the GIL
 # since `since_ns`.
-cdef int ask_from_now_on(int64_t since_ns) except -1
+cdef int schedule_poll(int64_t since_ns) except -1
 
 
 # Maximum time of consecutive runs while other threads wait for the GIL. They wait ten times as long
@@ -82,7 +82,7 @@ cdef class Table:
     cdef list all_bodies(self)
     cdef void bind(self, size_t op, size_t slot, void *address) noexcept
     cdef krt_status launch(self, krt_profile *profile, size_t *failed_op, bint keep_gil) noexcept
-    cdef Py_ssize_t in_a_burst(self, int64_t beside_ns) noexcept
+    cdef Py_ssize_t runs_per_clock_read(self, int64_t extra_ns) noexcept
     cdef int64_t now(self) noexcept
     cdef void leave(self) noexcept
 

@@ -188,9 +188,9 @@ cdef tuple iterations_of(list path):
 # also costs the time for which they hold it. So plans below this estimate keep the GIL.
 cdef int64_t GIL_COST_NS = 10_000
 # Runs with a lower estimate may follow each other without releasing the GIL. The clock is read
-# after LOOK_NS of estimated time.
+# after CLOCK_PERIOD_NS of estimated time.
 cdef int64_t SHORT_NS = 100_000
-cdef int64_t LOOK_NS = 50_000
+cdef int64_t CLOCK_PERIOD_NS = 50_000
 cdef int64_t LOCK_SLICE_NS = 50_000_000
 
 cdef bint costs_are_set = False  # by set_thread_costs
@@ -218,37 +218,37 @@ cdef krt_status run_without_gil(krt_plan *plan, krt_profile *profile, size_t *fa
 # `_thread.interrupt_main` raises no signal, so the plan also takes the GIL now and then without
 # one, but so rarely that the waits are a small part of the time.
 
-cdef int64_t BETWEEN_LOOKS_NS = 50_000_000
-cdef int64_t WAITS_BETWEEN_LOOKS = 20
+cdef int64_t LEAST_POLL_PERIOD_NS = 50_000_000
+cdef int64_t WAITS_BETWEEN_POLLS = 20
 
 cdef extern from *:
     """
     /* Per thread: the signal count when it last asked Python, and when it asks again anyway. */
-    static _Thread_local uint32_t signals_asked_for;
-    static _Thread_local int64_t ask_again_ns;
+    static _Thread_local uint32_t polled_signals;
+    static _Thread_local int64_t next_poll_ns;
     """
-    uint32_t signals_asked_for
-    int64_t ask_again_ns
+    uint32_t polled_signals
+    int64_t next_poll_ns
 
 
-cdef int64_t when_to_ask() noexcept nogil:
+cdef int64_t poll_due() noexcept nogil:
     cdef int64_t now = krt_clock_ns()
     if must_end():
         return now
     if not handles_signals():
         return 0
-    if krt_signals_count() != signals_asked_for or now >= ask_again_ns:
+    if krt_signals_count() != polled_signals or now >= next_poll_ns:
         return now
     return 0 if krt_signals_are_counted() else now
 
 
-cdef int ask_from_now_on(int64_t since_ns) except -1:
-    global signals_asked_for, ask_again_ns
+cdef int schedule_poll(int64_t since_ns) except -1:
+    global polled_signals, next_poll_ns
     cdef int64_t now = krt_clock_ns()
     find_handler()
     krt_signals_start_counting()
-    signals_asked_for = krt_signals_count()
-    ask_again_ns = now + max(BETWEEN_LOOKS_NS, WAITS_BETWEEN_LOOKS * (now - since_ns))
+    polled_signals = krt_signals_count()
+    next_poll_ns = now + max(LEAST_POLL_PERIOD_NS, WAITS_BETWEEN_POLLS * (now - since_ns))
     return 0
 
 
@@ -407,18 +407,18 @@ cdef class Table:
             start_failed = start_failed or krt_pool_take_start_failure()
         return status
 
-    cdef Py_ssize_t in_a_burst(self, int64_t beside_ns) noexcept:
+    cdef Py_ssize_t runs_per_clock_read(self, int64_t extra_ns) noexcept:
         """Return how many runs may keep the GIL until the next reading of the clock; 0: none.
 
         A run that calls code of users gets 0: that code might wait for a thread that needs the
-        GIL. Each run takes `beside_ns` in addition to the plan's own time.
+        GIL. Each run takes `extra_ns` in addition to the plan's own time.
         """
         if self.customs or self.bodies or self.foreign:
             return 0
         cdef int64_t cost = krt_plan_cost_ns(self.plan)
-        if cost >= SHORT_NS or beside_ns >= SHORT_NS - cost:
+        if cost >= SHORT_NS or extra_ns >= SHORT_NS - cost:
             return 0
-        return max(1, LOOK_NS // max(cost + beside_ns, 1))
+        return max(1, CLOCK_PERIOD_NS // max(cost + extra_ns, 1))
 
     cdef int64_t now(self) noexcept:
         """Return monotonic time in nanoseconds."""

@@ -537,7 +537,7 @@ def quicken(Operation operation not None, op, bint swapped=False, bint whole=Tru
     cdef Rule rule = Rule()
     rule.op, rule.swapped, rule.whole = op, swapped, whole
     operation.rule = rule
-    operation.short_road = combined
+    operation.fast_path = combined
 
 
 # ---- contiguous rows
@@ -973,4 +973,4 @@ def put_shown(ArrayHandle view not None, ArrayHandle value not None):
 
 
 def quicken_rows(Operation operation not None):
-    operation.short_road = rows
+    operation.fast_path = rows

@@ -315,7 +315,7 @@ cdef class Replay:
         if other Python code has run nevertheless.
         """
         cdef krt_status status
-        cdef Py_ssize_t i, until_look = 0, done = 0
+        cdef Py_ssize_t i, clock_period = 0, done = 0
         cdef int64_t copies_ns = 0, end = 0
         cdef bint keep_gil
         if not self.aliased:
@@ -324,8 +324,8 @@ cdef class Replay:
                     continue
                 if not self.stays(self.inputs + i, feed.sources + i, feed):
                     copies_ns += gather_ns(feed.sources + i, feed)
-            until_look = self.plan.in_a_burst(copies_ns)
-        keep_gil = until_look > 0 and feed.ahead > 1
+            clock_period = self.plan.runs_per_clock_read(copies_ns)
+        keep_gil = clock_period > 0 and feed.ahead > 1
         if keep_gil:
             end = self.plan.now() + BURST_NS
         cdef unsigned long long before = self.plan.called_back
@@ -339,7 +339,7 @@ cdef class Replay:
             done += 1
             if not keep_gil or done == feed.ahead or self.plan.called_back != before:
                 return KRT_OK
-            if done % until_look == 0 and self.plan.now() >= end:
+            if done % clock_period == 0 and self.plan.now() >= end:
                 return KRT_OK
             for i in range(self.n_inputs):
                 if feed.sources[i].data != NULL:

@@ -60,7 +60,7 @@ cdef class Operation:
     cdef tuple several
     # Fast path for two arguments, which returns the result or None. Its arguments are `rule`, the
     # code that origins name, and the operands.
-    cdef object (*short_road)(object rule, object code, object self, object other)
+    cdef object (*fast_path)(object rule, object code, object self, object other)
     cdef object rule
     cdef dict templates  # key -> template; see kernelrt.native.graph_templates
     cdef int refused  # number of keys without a template since the last one with

@@ -305,10 +305,10 @@ cdef PyObject *done_whole(
     global krt_nested
     cdef size_t n = nargsf & ~(<size_t> 1 << (8 * sizeof(size_t) - 1))
     cdef tuple own
-    if names == NULL and n == 2 and (<Operation> operation).short_road != NULL:
+    if names == NULL and n == 2 and (<Operation> operation).fast_path != NULL:
         krt_nested += 1
         try:
-            found = (<Operation> operation).short_road(
+            found = (<Operation> operation).fast_path(
                 (<Operation> operation).rule, (<Operation> operation).code, <object> args[0],
                 <object> args[1])
         finally:

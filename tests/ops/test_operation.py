@@ -144,7 +144,7 @@ BESIDE = [2.0, -0.0, 0.1, 1e300, math.inf, math.nan, 3, 0, -7, 2**24 + 1, 2**40,
 
 @pytest.mark.parametrize("method", SHORT)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "int8", "bfloat16"])
-def test_a_short_road_makes_the_node_that_the_method_makes(method, dtype):
+def test_a_fast_path_makes_the_node_that_the_method_makes(method, dtype):
     operation = getattr(krt.Tensor, method)
     for shape in ((), (1,), (2, 3), (0, 3)):
         x = krt.ones(shape, dtype=dtype).realize()
@@ -173,7 +173,7 @@ def test_a_short_road_makes_the_node_that_the_method_makes(method, dtype):
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 1), (5, 2, 3), (1, 4)])
-def test_a_short_road_to_rows_makes_the_view_that_the_method_makes(shape):
+def test_a_fast_path_to_rows_makes_the_view_that_the_method_makes(shape):
     x = krt.tensor(np.arange(math.prod(shape), dtype=np.float32).reshape(shape))
     operation = krt.Tensor.__getitem__
     ends = (None, 0, 1, 3, -1, -2, 7, -9)
