@@ -37,27 +37,27 @@ __all__ = ["Cycles"]
 #: for products and convolutions.
 _EXPOSED = 1.0
 #: Fraction of the cycles of execution units other than the bottleneck that still costs issue slots.
-_BESIDE = 0.1
+_CONTENTION = 0.1
 #: Independent sums that hide the whole latency of additions.
-_MOST_SUMS = FLOAT_UNITS * ADD_LATENCY
+_PARALLEL_SUMS = FLOAT_UNITS * ADD_LATENCY
 #: Fraction of the time of an L2 line that is not hidden behind products. Of 0.25, 0.5 and 1 the
 #: best for products of 50 to 1000 rows and columns (Zen 5) and the MLPs of `bench/models.py`.
 _SEEN = 0.5
 #: Factor on cycles for a remainder: one more copy of the body, to compile and to keep in the cache.
-_COPIED = 1.05
+_REMAINDER = 1.05
 #: Of the cycles beyond `_LONG`, only the fraction `_LESS` is charged for a remainder. Products of
 #: 64 to 128 rows and columns take 2 to 3 % longer with a remainder; transposed products of 512 take
 #: 9 % less. With a fraction of one half, products of 2048 take 4 to 5 % longer (Zen 5, variants of
 #: a plan timed alternately).
 _LONG, _LESS = 1e6, 0.7
-#: Fraction of all cycles that each doubling of a body beyond `_ENOUGH` adds.
-_DOUBLED = 0.05
+#: Fraction of all cycles that each doubling of a body beyond `_BODY_LIMIT` adds.
+_DOUBLING = 0.05
 #: Cycles of one round of folding the lanes of a vector: a shuffle, then the dependent op.
 _ROUND = 6.0
 #: Cycles charged for a tile that does not fit the registers: more than any other tile takes.
 _SPILL = 1e30
 #: Instructions of a loop body beyond which more of the same hide no more latency.
-_ENOUGH = 128
+_BODY_LIMIT = 128
 
 
 class Cycles:
@@ -84,9 +84,9 @@ class Cycles:
         self.info = info = accesses.info
         self.costs = costs_of(target)
         ranges = info.ranges
-        self._places = {r: at for at, r in enumerate(ranges)}
-        self._tiles = Tiles(self._places, map(extent, ranges), map(is_fixed, ranges))
-        self._by = self._counted_by(target, lanes)
+        self._indices = {r: at for at, r in enumerate(ranges)}
+        self._tiles = Tiles(self._indices, map(extent, ranges), map(is_fixed, ranges))
+        self._model = self._machine_model(target, lanes)
         self._closed = {r for closed in info.passes for r in closed}
         # Whether several passes sum, with local arrays: one sums row by row for the others.
         sums = sum(any(u.op is Op.REDUCE for u in nodes) for nodes in info.passes.values())
@@ -138,7 +138,7 @@ class Cycles:
         row = size * math.prod(extent(r) for r in nest.closed)
         return (2 * PAGE - 1) // max(1, row) if nest.awaited else 0
 
-    def _counted_by(self, target: DeviceSpec, lanes: int) -> MachineModel:
+    def _machine_model(self, target: DeviceSpec, lanes: int) -> MachineModel:
         registers = target.vector_registers
         # Registers for temporaries: one more if there are 16 only, as each factor needs one.
         # Targets without memory operands also need some for scalars.
@@ -147,20 +147,22 @@ class Cycles:
             reserved = 2 if registers > 16 else 3
         near, beyond = self.costs.levels[:2]
         return MachineModel(
-            rate=1 / self.costs.plain, exposed=_EXPOSED, spill=_SPILL, round=_ROUND,
-            registers=registers, reserved=reserved, lanes=lanes, widest=WIDEST_STEP,
-            late=LATE, followed=TRACKED_STREAMS, line=LINE, ways=WAY // LINE, near=near.nbytes,
-            waited=LINE * beyond.cycles * _SEEN, enough=_ENOUGH, beside=_BESIDE, chains=_MOST_SUMS,
-            latency=ADD_LATENCY, ports=LOAD_PORTS, copied=_COPIED, doubled=_DOUBLED,
+            ops_per_cycle=1 / self.costs.plain, exposed_latency=_EXPOSED, spill_cycles=_SPILL,
+            fold_cycles=_ROUND, registers=registers, reserved=reserved, lanes=lanes,
+            widest_step=WIDEST_STEP, late_fraction=LATE, tracked_streams=TRACKED_STREAMS, line=LINE,
+            cache_sets=WAY // LINE, l1_bytes=near.nbytes,
+            wait_cycles=LINE * beyond.cycles * _SEEN, body_limit=_BODY_LIMIT,
+            contention=_CONTENTION, parallel_sums=_PARALLEL_SUMS, latency=ADD_LATENCY,
+            ports=LOAD_PORTS, remainder_factor=_REMAINDER, doubling_cost=_DOUBLING,
         )  # fmt: skip
 
     def _tally(self, nest: Nest) -> Tally:
         around = sorted(nest.deps, key=lambda r: int(r.arg))
         near = self.costs.levels[0].nbytes
-        reads = [] if self._in_rows else reads_of(self.accesses, nest, near, self._places)
+        reads = [] if self._in_rows else reads_of(self.accesses, nest, near, self._indices)
         return Tally(
-            self._tiles, self._by,
-            [self._places[r] for r in around], [self._places[r] for r in nest.closed],
+            self._tiles, self._model,
+            [self._indices[r] for r in around], [self._indices[r] for r in nest.closed],
             [self._load(nest, x) for x in nest.loads], reads,
             sums=len(nest.reduces), fills=len(nest.fills), work=nest.work, filling=nest.filling,
             singles=math.prod(extent(r) for r in nest.deps) * len(nest.reduces),
@@ -173,10 +175,10 @@ class Cycles:
         loops = sorted(self.info.deps[x] & nest.ranges, key=lambda r: -int(r.arg))
         around = self.info.deps[array] if array.op is Op.LOCAL else ()
         return Load(
-            [self._places[r] for r in loops],
+            [self._indices[r] for r in loops],
             [self.accesses.stride(x, r) for r in loops],
             [r in nest.closed for r in loops],
-            [self._places[r] for r in around],
+            [self._indices[r] for r in around],
             len(x.src) == 2,
             x.dtype.itemsize,
             self._streamed(nest, x) if self._in_rows else 0.0,

@@ -17,7 +17,7 @@ class Tiles:
     """The loops of a kernel, by number, and their current tiles."""
 
     def __init__(
-        self, places: dict[UOp, int], extents: Iterable[int], fixed: Iterable[bool]
+        self, indices: dict[UOp, int], extents: Iterable[int], fixed: Iterable[bool]
     ) -> None: ...
 
 class Load:

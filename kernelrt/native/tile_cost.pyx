@@ -17,22 +17,25 @@ cdef Whole OPEN = -(<Whole> 1 << 62)
 
 
 cdef class MachineModel:
-    cdef double rate, exposed, spill, round, late, line, near, ways, followed, waited, enough
-    cdef double beside, chains, latency, ports, copied, doubled
-    cdef int registers, reserved, lanes, widest
+    cdef double ops_per_cycle, exposed_latency, spill_cycles, fold_cycles, late_fraction
+    cdef double line, l1_bytes, cache_sets, tracked_streams, wait_cycles, body_limit
+    cdef double contention, parallel_sums, latency, ports, remainder_factor, doubling_cost
+    cdef int registers, reserved, lanes, widest_step
 
     def __init__(self, **numbers):
-        self.rate, self.exposed = numbers["rate"], numbers["exposed"]
-        self.spill, self.round = numbers["spill"], numbers["round"]
-        self.late, self.line = numbers["late"], numbers["line"]
-        self.near, self.ways = numbers["near"], numbers["ways"]
-        self.followed, self.waited = numbers["followed"], numbers["waited"]
-        self.enough, self.beside = numbers["enough"], numbers["beside"]
-        self.chains, self.latency = numbers["chains"], numbers["latency"]
+        self.ops_per_cycle = numbers["ops_per_cycle"]
+        self.exposed_latency = numbers["exposed_latency"]
+        self.spill_cycles, self.fold_cycles = numbers["spill_cycles"], numbers["fold_cycles"]
+        self.late_fraction, self.line = numbers["late_fraction"], numbers["line"]
+        self.l1_bytes, self.cache_sets = numbers["l1_bytes"], numbers["cache_sets"]
+        self.tracked_streams, self.wait_cycles = numbers["tracked_streams"], numbers["wait_cycles"]
+        self.body_limit, self.contention = numbers["body_limit"], numbers["contention"]
+        self.parallel_sums, self.latency = numbers["parallel_sums"], numbers["latency"]
         self.ports = numbers["ports"]
-        self.copied, self.doubled = numbers["copied"], numbers["doubled"]
+        self.remainder_factor = numbers["remainder_factor"]
+        self.doubling_cost = numbers["doubling_cost"]
         self.registers, self.reserved = numbers["registers"], numbers["reserved"]
-        self.lanes, self.widest = numbers["lanes"], numbers["widest"]
+        self.lanes, self.widest_step = numbers["lanes"], numbers["widest_step"]
 
 
 cpdef Whole vectors_of(Whole count, Whole lanes):
@@ -45,12 +48,12 @@ cpdef Whole vectors_of(Whole count, Whole lanes):
 
 
 cdef class Tiles:
-    cdef dict places
+    cdef dict indices
     cdef array.array factors, lanes, extents, fixed
     cdef int count
 
-    def __init__(self, places, extents, fixed):
-        self.places, self.count = places, len(places)
+    def __init__(self, indices, extents, fixed):
+        self.indices, self.count = indices, len(indices)
         self.extents = array.array("q", extents)
         self.fixed = array.array("b", fixed)
         self.factors = array.array("q", [1] * self.count)
@@ -63,7 +66,7 @@ cdef class Tiles:
         for at in range(self.count):
             factors[at] = lanes[at] = 1
         for loop, tile in tiles.items():
-            at = self.places[loop]
+            at = self.indices[loop]
             factors[at] = (<tuple> tile)[0]
             lanes[at] = (<tuple> tile)[1]
 
@@ -79,7 +82,7 @@ cdef class Tiles:
         cdef Whole lanes = self.lanes.data.as_longlongs[at]
         return <double> ((factor + lanes - 1) // lanes)
 
-    cdef double turns(self, int at) noexcept:
+    cdef double iterations(self, int at) noexcept:
         """Return the number of iterations, a partial last one as a fraction."""
         cdef Whole factor = self.factors.data.as_longlongs[at]
         cdef Whole extent = self.extents.data.as_longlongs[at]
@@ -100,10 +103,10 @@ cdef class Tiles:
         for i in range(Py_SIZE(loops)):
             at = loops.data.as_ints[i]
             if left_out == NULL or not left_out[i]:
-                total *= self.apart(at, along)
+                total *= self.values(at, along)
         return total
 
-    cdef double apart(self, int at, int along) noexcept:
+    cdef double values(self, int at, int along) noexcept:
         """Return the values along a loop's tile: elements if another loop is vectorized."""
         return self.factor(at) if along >= 0 and at != along else self.at_once(at)
 
@@ -142,7 +145,7 @@ cdef class Load:
                 return True
         return False
 
-    cdef bint is_apart(self, int vector, Tiles tiles) noexcept:
+    cdef bint reads_across(self, int vector, Tiles tiles) noexcept:
         """Return whether the array that it reads is vectorized along another loop."""
         cdef int i, at
         for i in range(Py_SIZE(self.around)):
@@ -165,30 +168,31 @@ cdef class Load:
 
         In a sliding window, the element that one tap reads now is read by the next tap later.
         """
-        cdef double count = 1.0, stays = 0.0, others = 1.0, places, turns, slid
-        cdef Whole step, of_turn
+        cdef double count = 1.0, stays = 0.0, others = 1.0, values, iterations, reused
+        cdef Whole step, advance
         cdef int i, j, n = Py_SIZE(self.loops)
         for i in range(n):
-            places = tiles.apart(self.loops.data.as_ints[i], along)
-            count *= places
+            values = tiles.values(self.loops.data.as_ints[i], along)
+            count *= values
             step = self.steps.data.as_longlongs[i]
-            if self.closed.data.as_schars[i] or places == 1.0 or step == OPEN or step == 0:
+            if self.closed.data.as_schars[i] or values == 1.0 or step == OPEN or step == 0:
                 continue
-            slid = 0.0
+            reused = 0.0
             for j in range(n):
-                of_turn = self.steps.data.as_longlongs[j]
-                turns = tiles.apart(self.loops.data.as_ints[j], along)
-                if not self.closed.data.as_schars[j] or turns == 1.0 or of_turn == OPEN:
+                advance = self.steps.data.as_longlongs[j]
+                iterations = tiles.values(self.loops.data.as_ints[j], along)
+                if not self.closed.data.as_schars[j] or iterations == 1.0 or advance == OPEN:
                     continue
-                if of_turn % step == 0 and 0 < of_turn // step < places:
+                if advance % step == 0 and 0 < advance // step < values:
                     # An iteration advances by this many positions; the other values are reused.
-                    slid = places - <double> (of_turn // step)
-                    count *= (places + (turns - 1.0) * (places - slid)) / (places * turns)
+                    reused = values - <double> (advance // step)
+                    count *= (values + (iterations - 1.0) * (values - reused)) / (
+                        values * iterations)
                     break
-            if slid:
-                stays = slid if stays == 0.0 else stays * slid
+            if reused:
+                stays = reused if stays == 0.0 else stays * reused
             else:
-                others *= places
+                others *= values
         loads[0] += count
         shared[0] += stays * others
 
@@ -213,7 +217,7 @@ cdef class Read:
         self.closed = array.array("d", closed)
 
     cdef void lines(
-        self, Tiles tiles, MachineModel model, double *count, double *places, double *streams
+        self, Tiles tiles, MachineModel model, double *count, double *sets, double *streams
     ) noexcept:
         """Count cache lines that a tile reads, their cache sets, and the separate streams."""
         cdef double runs = 1.0, spread = 1.0, side = 1.0, run = self.itemsize
@@ -233,7 +237,7 @@ cdef class Read:
                 side *= size
         of_run = ceil(run / model.line)
         count[0] = runs * of_run
-        places[0] = min(spread * of_run, model.ways)
+        sets[0] = min(spread * of_run, model.cache_sets)
         streams[0] = side
 
 
@@ -264,33 +268,35 @@ cdef class Tally:
         cdef double results = tiles.registers(self.around, along, NULL)
         cdef double accumulators = self.sums * results
         cdef double depth = 1.0, loads = 0.0, shuffles = 0.0, held = 1.0, shared = 0.0, streamed = 0.0
-        cdef double arithmetic, stores, chains, latency, step, turns, iterations, cost, packed
+        cdef double arithmetic, stores, parallel, latency, step, cost, packed
+        cdef double own_iterations, iterations
         for i in range(Py_SIZE(self.closed)):
             depth *= tiles.at_once(self.closed.data.as_ints[i])
         for load in self.loads:
             self.count_load(<Load> load, along, &loads, &shuffles, &held, &shared)
             if self.is_row:
                 streamed += self.count_streamed(<Load> load, along)
-        arithmetic = accumulators * depth * self.work / model.rate
-        arithmetic *= 1 + model.exposed / max(1.0, accumulators)
-        arithmetic += results * depth * self.filling / model.rate
+        arithmetic = accumulators * depth * self.work / model.ops_per_cycle
+        arithmetic *= 1 + model.exposed_latency / max(1.0, accumulators)
+        arithmetic += results * depth * self.filling / model.ops_per_cycle
         stores = results * depth * self.fills
-        chains = 1.0 if self.sequential else min(depth, floor(model.chains / max(1.0, accumulators)))
-        latency = model.latency * depth / max(1.0, chains) if self.sums else 0.0
+        parallel = 1.0 if self.sequential else min(
+            depth, floor(model.parallel_sums / max(1.0, accumulators)))
+        latency = model.latency * depth / max(1.0, parallel) if self.sums else 0.0
         loads /= model.ports
         # The units work in parallel; the work of other units still costs issue slots.
-        step = model.beside * (arithmetic + loads + stores + shuffles + latency + streamed)
+        step = model.contention * (arithmetic + loads + stores + shuffles + latency + streamed)
         step = max(arithmetic, loads, stores, shuffles, latency, streamed) + step + 1.0
         if not self.is_row:
-            turns = 1.0
+            own_iterations = 1.0
             for i in range(Py_SIZE(self.closed)):
-                turns *= tiles.turns(self.closed.data.as_ints[i])
-            step += self.waits() / turns
+                own_iterations *= tiles.iterations(self.closed.data.as_ints[i])
+            step += self.waits() / own_iterations
         iterations = 1.0
         for i in range(Py_SIZE(self.around)):
-            iterations *= tiles.turns(self.around.data.as_ints[i])
+            iterations *= tiles.iterations(self.around.data.as_ints[i])
         for i in range(Py_SIZE(self.closed)):
-            iterations *= tiles.turns(self.closed.data.as_ints[i])
+            iterations *= tiles.iterations(self.closed.data.as_ints[i])
         cost = step * iterations
         if along >= 0:
             packed = 1.0
@@ -300,12 +306,12 @@ cdef class Tally:
             cost += self.singles * (3.0 if packed > 1 else 2.0 * max(1, self.rounds()) + 3.0)
         if self.is_interleaved:
             # Interleaved rows wait together.
-            cost += self.tiled() * model.round * self.rounds()
+            cost += self.tiled() * model.fold_cycles * self.rounds()
         # One accumulator per sum is needed in any case.
         # Scalars that stay in registers also serve as the reserved temporaries.
         held += max(shared, <double> model.reserved)
         if accumulators > self.sums and accumulators + held >= model.registers:
-            cost += model.spill
+            cost += model.spill_cycles
         return cost
 
     cdef int rounds(self) noexcept:
@@ -345,7 +351,7 @@ cdef class Tally:
             x.count_shared(tiles, along, loads, shared)
             return
         stride = x.step(vector)
-        step = OPEN if x.is_apart(vector, tiles) else stride
+        step = OPEN if x.reads_across(vector, tiles) else stride
         lanes = tiles.wide(vector)
         across = self.block(x, stride)
         if step == 1:
@@ -359,7 +365,7 @@ cdef class Tally:
             # Rows of four floats are gathered directly into the lanes of a full register;
             # longer rows are all live at once.
             held[0] = max(held[0], count + (lanes if depth > 4 else 0))
-        elif x.plain and step != OPEN and step != 0 and abs(step) <= self.model.widest:
+        elif x.plain and step != OPEN and step != 0 and abs(step) <= self.model.widest_step:
             loads[0] += count * abs(step)
             shuffles[0] += count * abs(step)
         else:
@@ -391,17 +397,17 @@ cdef class Tally:
         tracks, else a part of it (`late`).
         """
         cdef MachineModel model = self.model
-        cdef double count, places, streams, all = 0.0, waited = 0.0
+        cdef double count, sets, streams, all = 0.0, waited = 0.0
         for read in self.reads:
-            (<Read> read).lines(self.tiles, model, &count, &places, &streams)
+            (<Read> read).lines(self.tiles, model, &count, &sets, &streams)
             all += count
         for read in self.reads:
-            (<Read> read).lines(self.tiles, model, &count, &places, &streams)
-            if model.line * all > model.near or count > floor(
-                places * model.near / (model.ways * model.line)
+            (<Read> read).lines(self.tiles, model, &count, &sets, &streams)
+            if model.line * all > model.l1_bytes or count > floor(
+                sets * model.l1_bytes / (model.cache_sets * model.line)
             ):
-                waited += count * (1.0 if streams > model.followed else model.late)
-        return waited * model.waited
+                waited += count * (1.0 if streams > model.tracked_streams else model.late_fraction)
+        return waited * model.wait_cycles
 
     cdef double charge(self) noexcept:
         """Return the factor on the cycles for the code size of copies of the body."""
@@ -420,7 +426,7 @@ cdef class Tally:
             written *= self.tiles.at_once(self.closed.data.as_ints[i])
         written *= self.filling + self.work * self.sums
         return charge * (
-            1.0 + self.model.doubled * log2(max(1.0, written / self.model.enough))
+            1.0 + self.model.doubling_cost * log2(max(1.0, written / self.model.body_limit))
         )
 
     cdef double remainder(self, int at) noexcept:
@@ -428,7 +434,7 @@ cdef class Tally:
         cdef Whole extent = self.tiles.extents.data.as_longlongs[at]
         cdef Whole factor = self.tiles.factors.data.as_longlongs[at]
         cdef bint is_copied = self.tiles.fixed.data.as_schars[at] and extent % factor
-        return self.model.copied if is_copied else 1.0
+        return self.model.remainder_factor if is_copied else 1.0
 
 
 def cycles(list tallies not None, given):

@@ -7,9 +7,10 @@ import pytest
 from kernelrt.native.tile_cost import Load, MachineModel, Read, Tally, Tiles, charge, cycles
 
 BY = MachineModel(
-    rate=2.0, exposed=1.0, spill=1e30, round=6.0, registers=32, reserved=2, lanes=16, widest=4,
-    late=0.25, followed=8, line=64, ways=64, near=4096, waited=8.0, enough=128,
-    beside=0.1, chains=8.0, latency=4.0, ports=2.0, copied=1.05, doubled=0.05,
+    ops_per_cycle=2.0, exposed_latency=1.0, spill_cycles=1e30, fold_cycles=6.0, registers=32,
+    reserved=2, lanes=16, widest_step=4, late_fraction=0.25, tracked_streams=8, line=64,
+    cache_sets=64, l1_bytes=4096, wait_cycles=8.0, body_limit=128, contention=0.1,
+    parallel_sums=8.0, latency=4.0, ports=2.0, remainder_factor=1.05, doubling_cost=0.05,
 )  # fmt: skip
 ROW, DEPTH = "row", "depth"
 
