@@ -369,9 +369,9 @@ def _form(seen: list[tuple[int, ...]], now: tuple[int, ...], limits: int) -> For
     if form is None:
         return None
     bounds = [as_uop(term.dim(form.variables)) - LEAST_SIZE for term in form.terms if term.of]
-    for variable, place in zip(form.variables, form.places, strict=True):
-        met, most = [sizes[place] for sizes in seen], LEAST_BOUND
-        while most < now[place]:
+    for variable, i in zip(form.variables, form.free, strict=True):
+        met, most = [sizes[i] for sizes in seen], LEAST_BOUND
+        while most < now[i]:
             most *= GROWTH
         bounds.append(as_uop(most) - variable)
         bounds += [variable - (most // GROWTH + 1)] if most > LEAST_BOUND else []

@@ -446,8 +446,8 @@ cdef class Table:
         return path
 
     cdef Table body_at(self, size_t op, size_t which):
-        for place, bodies in self.bodies:
-            if place == op:
+        for op_index, bodies in self.bodies:
+            if op_index == op:
                 return <Table?> bodies[which]
         return None
 

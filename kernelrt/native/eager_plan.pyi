@@ -29,7 +29,7 @@ Fresh: TypeAlias = tuple[
 Reset: TypeAlias = tuple[ArrayHandle, UOp, UOp]
 
 class Prepared:
-    """A plan with the places in its table that buffers and results are bound to.
+    """A plan with the entries of its table that buffers and results are bound to.
 
     The order of a plan's operations depends on how written buffers overlap others. So buffers that
     overlap differently do not fit the plan.
@@ -38,7 +38,7 @@ class Prepared:
     ----------
     plan : PlanCore
         Plan to run; without `bindings`, no other object may run it.
-    places : iterable of (address, nbytes, written, sites)
+    buffers : iterable of (address, nbytes, written, sites)
         For each buffer of a run: the address it is bound to now, its length, whether the plan
         writes to it, and the entries of the plan's table that point to it.
     outputs : iterable of (address, nbytes, sites)
@@ -51,7 +51,7 @@ class Prepared:
     def __init__(
         self,
         plan: PlanCore,
-        places: Iterable[tuple[int, int, bool, Sequence[Site]]],
+        buffers: Iterable[tuple[int, int, bool, Sequence[Site]]],
         outputs: Iterable[tuple[int, int, Sequence[Site]]],
         bindings: Callable[[], Bindings] | None = None,
     ) -> None: ...

@@ -31,7 +31,7 @@ cdef struct Site:
     Py_ssize_t offset
 
 
-cdef struct Place:
+cdef struct BoundBuffer:
     Site *sites
     Py_ssize_t n_sites
     Py_ssize_t nbytes
@@ -69,36 +69,36 @@ cdef void let_go(list held) noexcept:
 
 @cython.final
 cdef class Prepared:
-    """A plan with the places in its table that buffers and results are bound to.
+    """A plan with the entries of its table that buffers and results are bound to.
 
     A run holds exclusive access to the plan; other threads that run it wait.
     """
 
     cdef readonly PlanCore plan
-    cdef Place *places
+    cdef BoundBuffer *buffers
     cdef Output *outputs
-    cdef Py_ssize_t n_places, n_outputs
+    cdef Py_ssize_t n_buffers, n_outputs
     cdef bint begun
     cdef object bindings  # returns the values of the plan's Variables; None: the plan has none
     cdef object mark  # identifies this object in `plan.bound_by`, which must not keep it alive
 
-    def __init__(self, PlanCore plan not None, places, outputs, bindings=None):
+    def __init__(self, PlanCore plan not None, buffers, outputs, bindings=None):
         cdef Py_ssize_t i
         if self.begun:
             raise errors.PlanBuildError("already initialised; make a new Prepared")
         self.begun = True  # first, because the code below may call __init__ again
-        places, outputs = tuple(places), tuple(outputs)
+        buffers, outputs = tuple(buffers), tuple(outputs)
         self.plan = plan
         self.bindings = bindings
         self.mark = None if bindings is None else object()
-        self.places = <Place *> calloc_for(len(places), sizeof(Place))
+        self.buffers = <BoundBuffer *> calloc_for(len(buffers), sizeof(BoundBuffer))
         self.outputs = <Output *> calloc_for(len(outputs), sizeof(Output))
-        for i, (address, nbytes, written, sites) in enumerate(places):
-            self.places[i].data = <char *> <size_t> address
-            self.places[i].nbytes = nbytes
-            self.places[i].written = written
-            self.n_places += 1
-            self.places[i].n_sites = fill(&self.places[i].sites, tuple(sites))
+        for i, (address, nbytes, written, sites) in enumerate(buffers):
+            self.buffers[i].data = <char *> <size_t> address
+            self.buffers[i].nbytes = nbytes
+            self.buffers[i].written = written
+            self.n_buffers += 1
+            self.buffers[i].n_sites = fill(&self.buffers[i].sites, tuple(sites))
         for i, (address, nbytes, sites) in enumerate(outputs):
             self.outputs[i].source = <const char *> <size_t> address
             self.outputs[i].nbytes = nbytes
@@ -107,11 +107,11 @@ cdef class Prepared:
 
     def __dealloc__(self):
         cdef Py_ssize_t i
-        for i in range(self.n_places):
-            PyMem_Free(self.places[i].sites)
+        for i in range(self.n_buffers):
+            PyMem_Free(self.buffers[i].sites)
         for i in range(self.n_outputs):
             PyMem_Free(self.outputs[i].sites)
-        PyMem_Free(self.places)
+        PyMem_Free(self.buffers)
         PyMem_Free(self.outputs)
 
     def run(self, list buffers not None, list results not None, list fresh not None,
@@ -129,9 +129,9 @@ cdef class Prepared:
         cdef int outcome = KRT_EAGER_DONE
         cdef list dropped = []
         cdef list held = []
-        if len(buffers) != self.n_places or len(results) != self.n_outputs:
+        if len(buffers) != self.n_buffers or len(results) != self.n_outputs:
             raise errors.PlanBuildError(
-                f"expected {self.n_places} buffers and {self.n_outputs} results, not "
+                f"expected {self.n_buffers} buffers and {self.n_outputs} results, not "
                 f"{len(buffers)} and {len(results)}"
             )
         try:
@@ -181,20 +181,20 @@ cdef class Prepared:
         if rebind:
             self.plan.bound_by = None
             self.plan.assign(self.bindings())
-        data = <char **> calloc_for(self.n_places, sizeof(char *))
+        data = <char **> calloc_for(self.n_buffers, sizeof(char *))
         try:
-            for i in range(self.n_places):
+            for i in range(self.n_buffers):
                 data[i] = take((<Node?> buffers[i]).arg, held)
-                moved = moved or data[i] != self.places[i].data
+                moved = moved or data[i] != self.buffers[i].data
             if moved and self.differ(data):
                 return KRT_EAGER_UNFIT
             for i in range(self.n_outputs):
                 self.point(self.outputs[i].sites, self.outputs[i].n_sites,
                            (<Memory?> results[i]).data)
-            for i in range(self.n_places):
-                if rebind or data[i] != self.places[i].data:
-                    self.point(self.places[i].sites, self.places[i].n_sites, data[i])
-                    self.places[i].data = data[i]
+            for i in range(self.n_buffers):
+                if rebind or data[i] != self.buffers[i].data:
+                    self.point(self.buffers[i].sites, self.buffers[i].n_sites, data[i])
+                    self.buffers[i].data = data[i]
             if rebind:
                 self.plan.bound_by = self.mark
             return KRT_EAGER_DONE
@@ -207,14 +207,14 @@ cdef class Prepared:
         The order of the plan's operations is valid only for the overlaps it was made for.
         """
         cdef Py_ssize_t i, j
-        cdef Place *one
-        cdef Place *other
-        for i in range(self.n_places):
-            one = &self.places[i]
+        cdef BoundBuffer *one
+        cdef BoundBuffer *other
+        for i in range(self.n_buffers):
+            one = &self.buffers[i]
             if not one.written:
                 continue
-            for j in range(self.n_places):
-                other = &self.places[j]
+            for j in range(self.n_buffers):
+                other = &self.buffers[j]
                 if i == j or (<size_t> data[j] - <size_t> data[i]
                               == <size_t> other.data - <size_t> one.data):
                     continue
@@ -238,16 +238,16 @@ cdef bint unchanged(list resets, dict pending) except -1:
 
 def write_unless_born(list births not None, born, target not None, source not None):
     cdef list held = []
-    cdef char *place
+    cdef char *destination
     cdef char *data
     cdef Py_ssize_t nbytes = target.nbytes
     if source.nbytes != nbytes:
         raise errors.ShapeError(f"expected {nbytes} bytes to write, not {source.nbytes}")
     try:
-        place, data = take(target, held), take(source, held)
+        destination, data = take(target, held), take(source, held)
         if births[0] != born:
             return False
-        memmove(place, data, <size_t> nbytes)
+        memmove(destination, data, <size_t> nbytes)
         wrote()
         return True
     finally:

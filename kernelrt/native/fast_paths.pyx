@@ -608,7 +608,7 @@ cdef bint read_integer(ArrayHandle index, Py_ssize_t *found) except -1:
         if node.op is not BUFFER or type(node.arg) is not Buffer:
             return False
         buffer = <Exporter> node.arg
-        data = buffer.place()
+        data = buffer.address()
     if data == NULL or (width == 8 and not node.dtype.is_signed):
         return False
     memcpy(&wide, data, width)  # fills the low bytes: all supported machines are little-endian
@@ -693,7 +693,7 @@ cdef Node memory_below(ArrayHandle self):
     if node.op is not BUFFER or type(node.arg) is not Buffer:
         return None
     buffer = <Exporter> node.arg
-    if buffer.size == 0 or <size_t> buffer.place() % (buffer.nbytes // buffer.size):
+    if buffer.size == 0 or <size_t> buffer.address() % (buffer.nbytes // buffer.size):
         return None
     return node
 

@@ -147,7 +147,7 @@ cdef class Survey:
     cdef list numbers
     cdef list sizes  # sizes that the key excludes
     cdef list sized  # nodes that have these sizes
-    cdef dict leaf_places
+    cdef dict leaf_numbers
     cdef Py_ssize_t n_nodes
     cdef uint64_t walk
     cdef bint deep
@@ -164,7 +164,7 @@ cdef class Survey:
         self.made.needs_strip = False
         self.buffers = []
         if deep:
-            self.leaf_places = {}
+            self.leaf_numbers = {}
         if deep or not loose:
             self.leaves = []
         if loose:
@@ -235,7 +235,7 @@ cdef class Survey:
         cdef Node storage
         cdef Py_ssize_t i
         node.visit = self.walk
-        node.place = self.n_nodes
+        node.number = self.n_nodes
         self.n_nodes += 1
         words.put(<int64_t> <size_t> <PyObject *> node.op)
         words.put(<int64_t> <size_t> <PyObject *> node.dtype)
@@ -256,7 +256,7 @@ cdef class Survey:
             return 0
         words.put(PyTuple_GET_SIZE(node.src))
         for i in range(PyTuple_GET_SIZE(node.src)):
-            words.put(self.operand(node, i).place)
+            words.put(self.operand(node, i).number)
         if self.open_ and (node.op is SHRINK or node.op is PAD):
             self.put_pairs(node.arg, node.op is SHRINK)
             self.sized.append(node)
@@ -290,13 +290,13 @@ cdef class Survey:
         elif type_of(node.arg) is KEPT:
             words.put(-3)
             storage = node.arg.storage
-            words.put(storage.place)
+            words.put(storage.number)
         elif type_of(node.arg) is CUSTOM:
             words.put(-4)
             self.note(node.arg.rule)
             self.note(node.arg.arg)
-            self.places(node.arg.inputs)
-            self.places(node.arg.parts)
+            self.put_numbers(node.arg.inputs)
+            self.put_numbers(node.arg.parts)
         elif type_of(node.arg) is HOOKED:
             words.put(-6)  # the computation does not depend on which Hooked it is
         else:
@@ -360,11 +360,11 @@ cdef class Survey:
         self.sizes.append(loop.trip_count)
         return 0
 
-    cdef int places(self, tuple nodes) except -1:
+    cdef int put_numbers(self, tuple nodes) except -1:
         cdef Py_ssize_t i
         self.made.words.put(PyTuple_GET_SIZE(nodes))
         for i in range(PyTuple_GET_SIZE(nodes)):
-            self.made.words.put((<Node> PyTuple_GET_ITEM(nodes, i)).place)
+            self.made.words.put((<Node> PyTuple_GET_ITEM(nodes, i)).number)
         return 0
 
     cdef int note(self, object arg) except -1:
@@ -374,10 +374,10 @@ cdef class Survey:
         return self.made.words.put(-5)
 
     cdef Py_ssize_t leaf(self, object leaf) except -1:
-        found = self.leaf_places.get(leaf)
+        found = self.leaf_numbers.get(leaf)
         if found is None:
             found = len(self.leaves)
-            self.leaf_places[leaf] = found
+            self.leaf_numbers[leaf] = found
             self.leaves.append(leaf)
         return found
 
@@ -385,7 +385,7 @@ cdef class Survey:
         cdef Py_ssize_t i
         cdef size_t content = 0
         for root in roots:
-            self.made.words.put(self.resolved(<Node> root).place)
+            self.made.words.put(self.resolved(<Node> root).number)
         for i in range(self.made.words.n):
             content = mix(content, <size_t> self.made.words.words[i])
         for arg in self.made.args:

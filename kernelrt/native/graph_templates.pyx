@@ -169,7 +169,7 @@ cdef class Template:
                 (path[0] if step.joined else path, step.kind, arguments), below, step.layout)
             if step.tensors:
                 (<Link> view._link).fixed = (fixed or ()) + tuple([
-                    (arguments[0][place], values[n]) for place, n in step.tensors])
+                    (arguments[0][i], values[n]) for i, n in step.tensors])
             else:
                 (<Link> view._link).fixed = fixed
             found.append(view)
@@ -192,8 +192,8 @@ cdef class ViewStep:
         if not self.tensors:
             return self.arguments, index, ()
         items = list(self.arguments)
-        for place, n in self.tensors:
-            items[place] = made(kind, <Node> values[n], code)
+        for i, n in self.tensors:
+            items[i] = made(kind, <Node> values[n], code)
         return tuple(items), index, tuple([values[n] for _, n in self.tensors])
 
     cdef bint equals(self, ViewStep other):
@@ -276,7 +276,7 @@ cdef class Call(Recording):
     cdef bint agrees(self, Template template, object found) except -1:
         """Return whether a template makes the graphs and the view paths of a result."""
         cdef list results = results_of(found), values
-        cdef dict places = {}
+        cdef dict numbers = {}
         cdef ViewStep one, two
         cdef int i
         values = template.instantiate(self.operands, self.operation.code)
@@ -284,13 +284,13 @@ cdef class Call(Recording):
                 [values[n] is node for n, node in zip(template.results, nodes_of(found))]):
             return False
         for i in range(len(values)):
-            places.setdefault(values[i], i)
+            numbers.setdefault(values[i], i)
         for i in range(len(results)):
             one = <ViewStep> template.view_steps[i]
             if (one is None) != ((<ArrayHandle> results[i])._link is None):
                 return False
             if one is not None:
-                two = view_step(<ArrayHandle> results[i], self.handles[0], places)
+                two = view_step(<ArrayHandle> results[i], self.handles[0], numbers)
                 if two is None or not one.equals(two):
                     return False
         return True
@@ -344,19 +344,19 @@ cdef class Call(Recording):
         A node of the graph could be equal to an operand by coincidence: exp(x) in exp(x) * y, if y
         is exp(x). So the code runs again, with a new node in place of each operand.
         """
-        cdef list apart = []
-        cdef dict places = {}
+        cdef list operands = []
+        cdef dict stand_ins = {}
         cdef Node node
         for item in self.operands:
             node = <Node> item
-            places[node] = intern(
+            stand_ins[node] = intern(
                 DETACH, node.dtype, (node,), CUSTOM(no_rule, (node,), (), object()))
-            (<Node> places[node]).cached_shape = node.shape
-            apart.append(places[node])
+            (<Node> stand_ins[node]).cached_shape = node.shape
+            operands.append(stand_ins[node])
         roots = [(<ArrayHandle> handle).uop for handle in self.handles]
         tensors = {
             id(handle): bare(type(handle), <Node> root, self.operation.code)
-            for handle, root in zip(self.handles, substitute(roots, places))
+            for handle, root in zip(self.handles, substitute(roots, stand_ins))
         }
         given = [replaced(value, tensors) for value in self.given]
         n = len(given) - len(self.names)
@@ -367,13 +367,13 @@ cdef class Call(Recording):
         for tensor in results_of(again):
             if not isinstance(tensor, LazyHandle) or (<ArrayHandle> tensor)._uop is None:
                 return None
-        return template_of(found, again, apart, self)
+        return template_of(found, again, operands, self)
 
 
-cdef ViewStep view_step(ArrayHandle view, ArrayHandle source, dict places):
+cdef ViewStep view_step(ArrayHandle view, ArrayHandle source, dict numbers):
     """Return how a view shows elements of another tensor; None if it depends on more than values.
 
-    `places` maps values to their numbers.
+    `numbers` maps values to their numbers.
     """
     cdef Link link = <Link> view._link
     cdef Link whole = <Link> source._link
@@ -388,9 +388,9 @@ cdef ViewStep view_step(ArrayHandle view, ArrayHandle source, dict places):
     if step.kind is INDEX:
         items, _, nodes = arguments
         tensors = [i for i in range(len(items)) if isinstance(items[i], LazyHandle)]
-        if len(tensors) != len(nodes) or not all([node in places for node in nodes]):
+        if len(tensors) != len(nodes) or not all([node in numbers for node in nodes]):
             return None
-        step.tensors = tuple([(i, places[node]) for i, node in zip(tensors, nodes)])
+        step.tensors = tuple([(i, numbers[node]) for i, node in zip(tensors, nodes)])
         arguments = tuple([None if isinstance(item, LazyHandle) else item for item in items])
     step.arguments = arguments
     step.layout = layout_of(view)
@@ -416,17 +416,17 @@ cdef Template template_of(object found, object again, list operands, Call call):
     The graph is that of `again` over the nodes `operands`; the views are those of `found`.
     """
     cdef Template made_of = Template()
-    cdef dict places = {}
+    cdef dict numbers = {}
     cdef list steps = [], args = [], views = [], roots = nodes_of(again)
     cdef Link link
     cdef Node node
     cdef int i, n = 0
     for i in range(len(operands)):
-        places[operands[i]] = i
+        numbers[operands[i]] = i
     order = ordered(roots, set(operands))
     for item in order:
         node = <Node> item
-        if node in places:
+        if node in numbers:
             n += 1
             continue
         if isinstance(node.arg, Exporter) and (<Exporter> node.arg).constant:
@@ -434,7 +434,7 @@ cdef Template template_of(object found, object again, list operands, Call call):
         elif (PyTuple_GET_SIZE(node.src) == 0 and node.op not in LEAVES
                 or not is_plain(node.shape) or not (is_data(node.arg) or is_rule(node.arg))):
             return None
-        places[node] = len(operands) + len(steps)
+        numbers[node] = len(operands) + len(steps)
         steps.append(node)
     if n != len(operands) or len(steps) > MOST_STEPS:
         return None
@@ -451,15 +451,15 @@ cdef Template template_of(object found, object again, list operands, Call call):
         made_of.counts[i] = len(node.src)
         made_of.named[i] = node.origin is not None
         for below in node.src:
-            made_of.sources[n] = places[below]
+            made_of.sources[n] = numbers[below]
             n += 1
-        args.append(Rule.of(node.arg, places) if isinstance(node.arg, CUSTOM) else node.arg)
+        args.append(Rule.of(node.arg, numbers) if isinstance(node.arg, CUSTOM) else node.arg)
     made_of.ops = tuple([node.op for node in steps])
     made_of.dtypes = tuple([node.dtype for node in steps])
     made_of.args = tuple(args)
     made_of.shapes = tuple([node.cached_shape for node in steps])
     made_of.bounds = tuple([bounds_of(node) for node in steps])
-    made_of.results = tuple([places[root] for root in roots])
+    made_of.results = tuple([numbers[root] for root in roots])
     for tensor, other in zip(results_of(found), results_of(again)):
         link = <Link> (<ArrayHandle> tensor)._link
         if link is None:
@@ -470,9 +470,9 @@ cdef Template template_of(object found, object again, list operands, Call call):
             if twin is None or (<Link> twin).path[1] is not INDEX:
                 return None
             for node, same in zip(link.path[2][2], (<Link> twin).path[2][2]):
-                if same in places:
-                    places[node] = places[same]
-        step = view_step(<ArrayHandle> tensor, <ArrayHandle> call.handles[0], places)
+                if same in numbers:
+                    numbers[node] = numbers[same]
+        step = view_step(<ArrayHandle> tensor, <ArrayHandle> call.handles[0], numbers)
         if step is None:
             return None
         views.append(step)
@@ -497,11 +497,11 @@ cdef class Rule:
     cdef tuple inputs, parts
 
     @staticmethod
-    cdef Rule of(object mark, dict places):
+    cdef Rule of(object mark, dict numbers):
         cdef Rule rule = Rule()
         rule.rule, rule.arg = mark.rule, mark.arg
-        rule.inputs = tuple([places[node] for node in mark.inputs])
-        rule.parts = tuple([places[node] for node in mark.parts])
+        rule.inputs = tuple([numbers[node] for node in mark.inputs])
+        rule.parts = tuple([numbers[node] for node in mark.parts])
         return rule
 
     cdef object mark(self, list values):

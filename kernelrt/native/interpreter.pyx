@@ -201,15 +201,15 @@ cdef class Interpretation:
         return krt_interpret(self.steps + done, n, bases) == n
 
 
-cdef int put_number(char *place, int code, number) except -1:
+cdef int put_number(char *destination, int code, number) except -1:
     """Write the number of a CONST as an element of the dtype with this code."""
     cdef uint64_t bits
     if code == FLOAT32:
-        (<float *> place)[0] = <float> <double> number
+        (<float *> destination)[0] = <float> <double> number
     elif code == FLOAT64:
-        (<double *> place)[0] = <double> number
+        (<double *> destination)[0] = <double> number
     else:
         # On little-endian machines, the lowest bytes are the number in any narrower type.
         bits = <uint64_t> (int(number) & 0xFFFFFFFFFFFFFFFF)
-        memcpy(place, &bits, sizeof(bits))
+        memcpy(destination, &bits, sizeof(bits))
     return 0

@@ -83,7 +83,7 @@ cdef class Exporter:
     cpdef object keep(self)
 
     # Return the address of the first byte; NULL if the memory is not allocated or was released.
-    cdef char *place(self) noexcept
+    cdef char *address(self) noexcept
 
 
 # Return uninitialised memory for a result. It is freed only when the object dies.

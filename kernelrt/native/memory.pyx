@@ -424,7 +424,7 @@ cdef class Exporter:
             return whole
         return whole[self.offset : self.offset + self.nbytes]
 
-    cdef char *place(self) noexcept:
+    cdef char *address(self) noexcept:
         if self._storage is None or self._storage.memory is None:
             return NULL
         return self._storage.memory.data + self.offset

@@ -32,9 +32,9 @@ cdef extern from *:
     uint64_t below(uint64_t x, uint64_t n) nogil
 
 # Numbers that are shuffled between two checks for signals.
-cdef Py_ssize_t PLACES = 1 << 20
+cdef Py_ssize_t SHUFFLED_PER_CHECK = 1 << 20
 # Up to so many are shuffled with the GIL: they are not worth waiting for it again.
-cdef Py_ssize_t PLACES_WITH_GIL = 1 << 16
+cdef Py_ssize_t SHUFFLED_WITH_GIL = 1 << 16
 
 # Maximum steps under one exclusive access.
 cdef Py_ssize_t MOST_AHEAD = 64
@@ -59,7 +59,7 @@ cdef class MultiStepRun:
     cdef list leaves  # for each argument the array or handle of its rows, or None
     cdef list memory  # memory of the handles in `leaves`, kept alive
     cdef Py_ssize_t n_rows
-    cdef Py_ssize_t n_places  # length of the order
+    cdef Py_ssize_t order_length  # length of the order
     cdef Py_ssize_t room  # maximum number of steps
     cdef readonly tuple results
     cdef bint lent  # whether callers may have handles that alias the results
@@ -103,7 +103,7 @@ cdef class MultiStepRun:
         PyMem_Free(self.sources)
         self.sources = sources
         if n_rows != self.n_rows:
-            self.order, self.feed.order, self.n_places = None, NULL, n_rows
+            self.order, self.feed.order, self.order_length = None, NULL, n_rows
         self.leaves, self.memory, self.n_rows = given, memory, n_rows
         self.feed.sources = sources
 
@@ -113,7 +113,7 @@ cdef class MultiStepRun:
         cdef const int64_t *numbers
         cdef Py_ssize_t i, n
         if order is None:
-            self.order, self.feed.order, self.n_places = None, NULL, self.n_rows
+            self.order, self.feed.order, self.order_length = None, NULL, self.n_rows
             return
         found = <cnp.ndarray?> order
         if (cnp.PyArray_TYPE(found) != cnp.NPY_INT64 or cnp.PyArray_NDIM(found) != 1
@@ -125,7 +125,7 @@ cdef class MultiStepRun:
             if not 0 <= numbers[i] < self.n_rows:
                 raise errors.ShapeError(
                     f"order[{i}]: there is no row {numbers[i]} among {self.n_rows} rows")
-        self.order, self.feed.order, self.n_places = found, numbers, n
+        self.order, self.feed.order, self.order_length = found, numbers, n
 
     cdef bint is_there(self) noexcept:
         """Return whether all arrays still have their addresses and axes."""
@@ -202,8 +202,8 @@ cdef class MultiStepRun:
     def run(self, Replay replay not None, tuple args not None, Py_ssize_t first, Py_ssize_t rows,
             Py_ssize_t count):
         cdef Py_ssize_t begun = self.feed.step, turns = 0
-        if not (0 <= first <= self.n_places and 0 < rows and 0 <= count <= self.room - begun
-                and count <= (self.n_places - first) // rows):
+        if not (0 <= first <= self.order_length and 0 < rows and 0 <= count <= self.room - begun
+                and count <= (self.order_length - first) // rows):
             raise errors.ShapeError(
                 f"{count} steps of {rows} rows from position {first} on exceed the rows, or the "
                 "space for results")
@@ -361,7 +361,9 @@ cdef uint64_t start_of(seed, epoch) except? 0:
     return mixed(x)
 
 
-cdef uint64_t place(int64_t *numbers, Py_ssize_t i, Py_ssize_t end, uint64_t x) noexcept nogil:
+cdef uint64_t insert_randomly(
+    int64_t *numbers, Py_ssize_t i, Py_ssize_t end, uint64_t x
+) noexcept nogil:
     """Insert i to end - 1 at random positions; the displaced number moves to the end."""
     cdef uint64_t j
     while i < end:
@@ -382,13 +384,13 @@ def order_of(Py_ssize_t n, seed, epoch):
         raise errors.ShapeError(f"n: expected at least 0, not {n}")
     cdef cnp.ndarray order = cnp.PyArray_SimpleNew(1, &size, cnp.NPY_INT64)
     numbers = <int64_t *> cnp.PyArray_DATA(order)
-    if n <= PLACES_WITH_GIL:
-        place(numbers, 0, n, x)
+    if n <= SHUFFLED_WITH_GIL:
+        insert_randomly(numbers, 0, n, x)
         return order
     while i < n:
-        end = min(n, i + PLACES)
+        end = min(n, i + SHUFFLED_PER_CHECK)
         with nogil:
-            x = place(numbers, i, end, x)
+            x = insert_randomly(numbers, i, end, x)
         i = end
         PyErr_CheckSignals()
     return order

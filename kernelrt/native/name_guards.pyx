@@ -115,8 +115,8 @@ cdef class Names:
                 continue
             if (<tuple> self.lists[i])[3] and size != PyList_GET_SIZE(before):
                 return False
-            for place in (<tuple> self.lists[i])[2]:
-                if place >= PyList_GET_SIZE(now) or not self.alike(now[place], before[place]):
+            for index in (<tuple> self.lists[i])[2]:
+                if index >= PyList_GET_SIZE(now) or not self.alike(now[index], before[index]):
                     return False
             self.items[i] = list(now)
         return True
@@ -172,12 +172,12 @@ cdef class Names:
                 return REBOUND.format(name)
         if grown is not None:
             return grown
-        for (name, now, places, whole), before in zip(self.lists, self.items):
+        for (name, now, indices, whole), before in zip(self.lists, self.items):
             if whole and len(now) != len(before):
                 return OTHERS.format(name)
-            for place in places:
-                if place >= len(now) or not self.alike(now[place], before[place]):
-                    return REBOUND.format(f"{name}[{place}]")
+            for index in indices:
+                if index >= len(now) or not self.alike(now[index], before[index]):
+                    return REBOUND.format(f"{name}[{index}]")
         for (name, owner, slot), before in zip(self.slots, self.filled):
             if not self.alike(slot_value(owner, slot), before):
                 return REBOUND.format(name)

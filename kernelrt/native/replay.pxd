@@ -188,9 +188,9 @@ cdef class Replay:
     cdef void take_rows(self, Input *spec, const Source *source, const Feed *feed) noexcept
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1
     cdef bint overlaps(self, const char *data, Py_ssize_t nbytes) noexcept
-    cdef char *place_of(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept
+    cdef char *result_address(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept
     cdef void bind_results(self, tuple results, const Feed *feed) noexcept
-    cdef void place_results(self, tuple results, const Feed *feed) noexcept
+    cdef void bind_outputs(self, tuple results, const Feed *feed) noexcept
     cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept
     cdef list unbind(self)
     cdef tuple make_results(self, Py_ssize_t steps)

@@ -130,18 +130,18 @@ cdef class Replay:
         PyMem_Free(self.writes)
 
     cdef int sever(self, Py_ssize_t i, mark, given) except -1:
-        cdef Py_ssize_t place
+        cdef Py_ssize_t arg
         if i >= self.n_outputs:
             raise errors.JitError(f"severed: there is no output {i}")
         if mark is not None:
             self.held.append(mark)
             self.outputs[i].severed = <PyObject *> mark
             self.severs = True
-        for place in given:
-            if not 0 <= place < self.n_inputs or self.inputs[place].kind != KIND_ARRAY:
-                raise errors.JitError(f"severed: there is no array argument {place}")
-            self.inputs[place].flag = <uint64_t> 1 << min(place, 63)
-            self.outputs[i].given |= self.inputs[place].flag
+        for arg in given:
+            if not 0 <= arg < self.n_inputs or self.inputs[arg].kind != KIND_ARRAY:
+                raise errors.JitError(f"severed: there is no array argument {arg}")
+            self.inputs[arg].flag = <uint64_t> 1 << min(arg, 63)
+            self.outputs[i].given |= self.inputs[arg].flag
         return 0
 
     @property
@@ -344,7 +344,7 @@ cdef class Replay:
             for i in range(self.n_inputs):
                 if feed.sources[i].data != NULL:
                     self.take_rows(self.inputs + i, feed.sources + i, feed)
-            self.place_results(results, feed)
+            self.bind_outputs(results, feed)
 
     cdef bint overtaken(self, births) except -1:
         """Return whether lazy tensors were created after the last call of `make_way`."""
@@ -478,22 +478,22 @@ cdef class Replay:
                 return True
         return False
 
-    cdef char *place_of(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept:
+    cdef char *result_address(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept:
         """Return the address of a result."""
         cdef char *data = (<ArrayHandle> PyTuple_GET_ITEM(results, i)).data
         return data if feed == NULL else data + feed.step * self.outputs[i].nbytes
 
     cdef void bind_results(self, tuple results, const Feed *feed) noexcept:
         """Bind the outputs of the plan to the memory of the results, and tag these."""
-        self.place_results(results, feed)
+        self.bind_outputs(results, feed)
         if (self.severs or self.given) and (self.records >= 0 or records_gradients()):
             self.mark(results)
 
-    cdef void place_results(self, tuple results, const Feed *feed) noexcept:
+    cdef void bind_outputs(self, tuple results, const Feed *feed) noexcept:
         cdef Py_ssize_t i
         for i in range(self.n_outputs):
             self.point(self.outputs[i].sites, self.outputs[i].n_sites,
-                       self.place_of(results, i, feed))
+                       self.result_address(results, i, feed))
 
     cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept:
         """Bind `sites` to `data`; if that is NULL, to the plan's own buffer again."""
@@ -556,7 +556,7 @@ cdef class Replay:
         cdef Py_ssize_t i
         for i in range(self.n_outputs):
             if self.outputs[i].nbytes and self.outputs[i].n_sites == 0:
-                memcpy(self.place_of(results, i, feed), self.outputs[i].source,
+                memcpy(self.result_address(results, i, feed), self.outputs[i].source,
                        <size_t> self.outputs[i].nbytes)
 
 

@@ -228,10 +228,10 @@ cdef int collect(tuple node, object value, list leaves) except -1:
 cdef int collect_dict(dict value, tuple keys, tuple children, list leaves) except -1:
     cdef PyObject *next_key
     cdef PyObject *next_child
-    cdef Py_ssize_t place = 0, i = 0, count = PyTuple_GET_SIZE(keys)
+    cdef Py_ssize_t position = 0, i = 0, count = PyTuple_GET_SIZE(keys)
     if PyDict_Size(value) != count:
         return False
-    while PyDict_Next(value, &place, &next_key, &next_child):
+    while PyDict_Next(value, &position, &next_key, &next_child):
         key, child = <object> next_key, <object> next_child
         if i == count or not equal_static(key, <object> PyTuple_GET_ITEM(keys, i)):
             return False

@@ -66,7 +66,7 @@ def aliases_of(function: object) -> dict[str, str] | None:
 def several_of(function: object) -> tuple[str, ...] | None:
     """Return keyword names that take the values of a starred parameter; None without one."""
 
-def placed(
+def with_starred(
     name: str, several: tuple[str, ...], before: int, given: tuple[Any, ...],
     options: dict[str, Any],
 ) -> tuple[Any, ...]:

@@ -25,11 +25,11 @@ cdef extern from *:
     static unsigned long krt_all_writes, krt_all_computed; /* of all threads */
     static _Thread_local long krt_nested; /* depth of nested operations */
 
-    /* Use the vectorcall function at offset `place` of instances; call methods unbound. */
-    static void krt_let_call(PyObject *type, size_t place)
+    /* Use the vectorcall function at offset `offset` of instances; call methods unbound. */
+    static void krt_let_call(PyObject *type, size_t offset)
     {
         PyTypeObject *kind = (PyTypeObject *)type;
-        kind->tp_vectorcall_offset = (Py_ssize_t)place;
+        kind->tp_vectorcall_offset = (Py_ssize_t)offset;
         kind->tp_call = PyVectorcall_Call;
         kind->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR;
         PyType_Modified(kind);
@@ -43,7 +43,7 @@ cdef extern from *:
     PyObject *krt_modes[4]
     unsigned long krt_writes, krt_reads, krt_all_writes, krt_all_computed
     long krt_nested
-    void krt_let_call(object type, size_t place)
+    void krt_let_call(object type, size_t offset)
     object PyObject_Vectorcall(object function, PyObject **args, size_t nargsf, PyObject *names)
     object PyMethod_New(object function, object owner)
     PyObject *Py_False
@@ -232,7 +232,7 @@ cpdef tuple several_of(object function):
     return (name, *SEVERAL.get(name, ()))
 
 
-def placed(str name, tuple several, int before, tuple given, dict options):
+def with_starred(str name, tuple several, int before, tuple given, dict options):
     """Return the positional arguments, with the keyword `several`, from `options`, appended."""
     cdef tuple named = tuple([options.pop(other) for other in several if other in options])
     if len(given) + len(named) > before + 1:
@@ -246,7 +246,7 @@ cdef PyObject *with_several(
     """Call `operation` with the values of its starred parameter given by keyword."""
     cdef tuple given = tuple([<object> args[i] for i in range(n)])
     cdef dict options = {name: <object> args[n + i] for i, name in enumerate(names)}
-    given = placed(operation.__name__, operation.several, 1, given, options)
+    given = with_starred(operation.__name__, operation.several, 1, given, options)
     found = operation(*given, **options)
     Py_INCREF(found)
     return <PyObject *> found

@@ -15,7 +15,7 @@ cdef class Spans:
     cdef Span *spans
     cdef Py_ssize_t n, room
 
-    cdef Py_ssize_t behind(self, size_t place) noexcept
+    cdef Py_ssize_t count_before(self, size_t address) noexcept
     cdef bint meets(self, size_t start, size_t stop) noexcept
     cdef bint covers(self, size_t start, size_t stop) noexcept
     cdef int add(self, size_t start, size_t stop) except -1

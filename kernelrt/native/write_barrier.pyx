@@ -49,23 +49,23 @@ cdef class Spans:
     def __dealloc__(self):
         PyMem_Free(self.spans)
 
-    cdef Py_ssize_t behind(self, size_t place) noexcept:
-        """Return the number of ranges that begin before the address `place`."""
+    cdef Py_ssize_t count_before(self, size_t address) noexcept:
+        """Return the number of ranges that begin before `address`."""
         cdef Py_ssize_t low = 0, high = self.n, middle
         while low < high:
             middle = (low + high) // 2
-            if self.spans[middle].start < place:
+            if self.spans[middle].start < address:
                 low = middle + 1
             else:
                 high = middle
         return low
 
     cdef bint meets(self, size_t start, size_t stop) noexcept:
-        cdef Py_ssize_t i = self.behind(stop)
+        cdef Py_ssize_t i = self.count_before(stop)
         return start < stop and i > 0 and self.spans[i - 1].stop > start
 
     cdef bint covers(self, size_t start, size_t stop) noexcept:
-        cdef Py_ssize_t i = self.behind(start + 1)
+        cdef Py_ssize_t i = self.count_before(start + 1)
         return i > 0 and self.spans[i - 1].stop >= stop
 
     cdef int add(self, size_t start, size_t stop) except -1:
@@ -80,7 +80,7 @@ cdef class Spans:
                 raise MemoryError("out of memory: cannot extend the list of written ranges")
             self.spans = bigger
             self.room = 2 * self.room + 4
-        first = self.behind(start)
+        first = self.count_before(start)
         if first > 0 and self.spans[first - 1].stop >= start:
             first -= 1
         last = first
@@ -124,15 +124,15 @@ cdef class Written:
 
     cdef int add(self, object buffer) except -1:
         """Add the memory of `buffer`; allocate it if necessary."""
-        cdef Exporter place
+        cdef Exporter exporter
         cdef StoredMemory memory
         cdef size_t start
         if isinstance(buffer, Exporter):
-            place = <Exporter> buffer
-            if place.nbytes:
-                memory = place._storage.take()
-                start = <size_t> memory.data + place.offset
-                self.bytes.add(start, start + place.nbytes)
+            exporter = <Exporter> buffer
+            if exporter.nbytes:
+                memory = exporter._storage.take()
+                start = <size_t> memory.data + exporter.offset
+                self.bytes.add(start, start + exporter.nbytes)
                 self.storages.add(<size_t> memory.data, <size_t> memory.data + memory.size)
         elif isinstance(buffer, Memory):
             start = <size_t> (<Memory> buffer).data
@@ -149,7 +149,7 @@ cdef class Written:
         n_looks += 1
         if not isinstance(buffer, Exporter):
             return False
-        start = (<Exporter> buffer).place()
+        start = (<Exporter> buffer).address()
         return start != NULL and self.bytes.meets(
             <size_t> start, <size_t> start + (<Exporter> buffer).nbytes)
 
@@ -163,26 +163,26 @@ def overlaps_of(list storages not None, list read not None):
     cdef list found = []
     cdef Exporter buffer
     cdef char *start
-    cdef char *place
+    cdef char *address
     cdef Py_ssize_t i, j
     cdef bint apart
     for node in storages:
         buffer = <Exporter?> (<Node?> node).arg
-        place = buffer.place()
-        if place != NULL:
-            written.add(<size_t> place, <size_t> place + buffer.nbytes)
+        address = buffer.address()
+        if address != NULL:
+            written.add(<size_t> address, <size_t> address + buffer.nbytes)
     apart = written.n == len(storages)  # then no two storages overlap
     for i, node in enumerate(read):
         buffer = <Exporter?> (<Node?> node).arg
-        start = buffer.place()
+        start = buffer.address()
         if start == NULL or (apart and node in own) or not written.meets(
                 <size_t> start, <size_t> start + buffer.nbytes):
             continue
         for j, storage in enumerate(storages):
-            place = (<Exporter> (<Node> storage).arg).place()
-            if storage is not node and place != NULL and share_bytes(
-                    start, buffer.nbytes, place, (<Exporter> (<Node> storage).arg).nbytes):
-                found.append((i, j, <object> <size_t> start - <object> <size_t> place))
+            address = (<Exporter> (<Node> storage).arg).address()
+            if storage is not node and address != NULL and share_bytes(
+                    start, buffer.nbytes, address, (<Exporter> (<Node> storage).arg).nbytes):
+                found.append((i, j, <object> <size_t> start - <object> <size_t> address))
     return tuple(found)
 
 
@@ -197,7 +197,7 @@ cdef Written pending_memory(dict pending, list known):
     written = Written()
     while PyDict_Next(pending, &at, &key, &value):
         memory = (<ArrayHandle?> <object> value).memory
-        if not isinstance(memory, Exporter) or (<Exporter> memory).place() != NULL:
+        if not isinstance(memory, Exporter) or (<Exporter> memory).address() != NULL:
             written.add(memory)
     known[0] = written
     return written
@@ -242,7 +242,7 @@ cdef class History:
         n_looks += 1
         if not isinstance(buffer, Exporter):
             return True
-        start = (<Exporter> buffer).place()
+        start = (<Exporter> buffer).address()
         return start == NULL or self.spans.meets(
             <size_t> start, <size_t> start + (<Exporter> buffer).nbytes)
 

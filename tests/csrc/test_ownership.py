@@ -287,9 +287,9 @@ def eager(kernels, *buffers, meanwhile=lambda: None, written=False):
         (KERNEL, kernels.add, (out.ctypes.data, buffer.address), (N,), 1, -1, 0, 0, ())
         for buffer in buffers
     )
-    places = [(b.address, b.nbytes, written, [(i + 1, 1, 0)]) for i, b in enumerate(buffers)]
+    bound = [(b.address, b.nbytes, written, [(i + 1, 1, 0)]) for i, b in enumerate(buffers)]
     sites = [(i + 1, 0, 0) for i in range(len(buffers))]
-    return out, Prepared(PlanCore(ops), places, [(out.ctypes.data, out.nbytes, sites)])
+    return out, Prepared(PlanCore(ops), bound, [(out.ctypes.data, out.nbytes, sites)])
 
 
 def filled(value):

@@ -120,8 +120,8 @@ def prepare_apart(
     roots, found = hoist_invariants.invariant_values(roots, is_invariant, spec, panels=frozen)
     if not found:
         return prepare(values, commits)
-    places = {node: Buffer(int(build.volume(node.shape)), node.dtype) for node in found}  # type: ignore[arg-type]
-    memory = {node: build.memory(buffer) for node, buffer in places.items()}
+    buffers = {node: Buffer(int(build.volume(node.shape)), node.dtype) for node in found}  # type: ignore[arg-type]
+    memory = {node: build.memory(buffer) for node, buffer in buffers.items()}
     roots = substitute(roots, {n: build.reshape(m, n.shape) for n, m in memory.items()})
     targets = [target for target, _ in commits]
     plan = prepare(roots[: len(values)], [*zip(targets, roots[len(values) :], strict=True)])
@@ -208,7 +208,7 @@ class Constant:
 class Copy:
     """A result that is the content of a buffer, by the buffer's index in the graph."""
 
-    place: int
+    index: int
 
 
 def results_of(entry: Entry, buffers: Sequence[UOp]) -> list[Memory]:
@@ -262,7 +262,7 @@ def _filled(
         if isinstance(source, Constant):
             data.content()[...] = _stored(source.value, dtype)
         else:
-            data.content()[...] = buffers[source.place].arg.content()
+            data.content()[...] = buffers[source.index].arg.content()
     return made
 
 
@@ -302,12 +302,12 @@ def make_entry(
     sources = tuple(next(position) if s is None else s for s in alone)
     written = written_regions(writes)
     indices = plan.ast_to_buffer_map
-    places = [
+    bound = [
         (b.arg.address, b.arg.nbytes, bool(written.meeting(byte_range_of(b.arg))),
          sites_of(plan, indices.get(b)))
         for b in buffers
     ]  # fmt: skip
-    prepared = Prepared(plan, places, [_output(plan, i) for i in range(len(computed))])
+    prepared = Prepared(plan, bound, [_output(plan, i) for i in range(len(computed))])
     given = {key: n for key, n in plan.given_storages().items() if n >= LARGE_BYTES}
     return Entry(prepared, sources, sizes, plan.arena_nbytes, given)
 

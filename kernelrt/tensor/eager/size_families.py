@@ -80,7 +80,7 @@ class Form:
 
     Attributes
     ----------
-    places : tuple of int
+    free : tuple of int
         Positions of the free sizes among all sizes.
     distinct : tuple of Term
         Distinct sizes.
@@ -92,7 +92,7 @@ class Form:
         Positions of the numbers that vary.
     """
 
-    places: tuple[int, ...]
+    free: tuple[int, ...]
     distinct: tuple[Term, ...]
     which: tuple[int, ...]
     variables: tuple[UOp, ...]
@@ -121,7 +121,7 @@ class Form:
 
     def values(self, sizes: Sequence[int]) -> dict[str, int] | None:
         """Return the values of the Variables for these sizes, or None if the form does not fit."""
-        free = [sizes[place] for place in self.places]
+        free = [sizes[i] for i in self.free]
         found = [term.value(free) for term in self.distinct]
         if tuple([found[i] for i in self.which]) != tuple(sizes):
             return None
@@ -216,10 +216,10 @@ def fitted(seen: Sequence[tuple[int, ...]], numbers: frozenset[int]) -> Form | N
         most = abs(term.factor) * math.prod([variables[i].arg[2] for i in term.of])
         if term.of and abs(term.start) + most > int(dt.int64.max):
             return None
-    places = tuple(columns.index(c) for c in free)
+    positions = tuple(columns.index(c) for c in free)
     distinct = {c: i for i, c in enumerate(terms)}
     which = tuple(distinct[c] for c in columns)
-    return Form(places, tuple(terms.values()), which, variables, numbers)
+    return Form(positions, tuple(terms.values()), which, variables, numbers)
 
 
 def _multiples(column: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> int:
@@ -333,8 +333,8 @@ class SizedPlan:
         found = generalized(form, roots, terms, put)
         if found is None:
             return None
-        nodes, places = found.roots, found.memory
-        storages = [places[storage] for storage in roots[n_values + middle :]]
+        nodes, memory = found.roots, found.memory
+        storages = [memory[storage] for storage in roots[n_values + middle :]]
         news = nodes[n_values : n_values + middle]
         try:
             plan = plan_apart(
@@ -345,7 +345,7 @@ class SizedPlan:
         except KernelrtError:
             return None
         indices = plan.ast_to_buffer_map
-        nodes = [*(places[b] for b in buffers), *(m for _, m in lifted)]
+        nodes = [*(memory[b] for b in buffers), *(m for _, m in lifted)]
         homes = [Home(node.arg.address, sites_of(plan, indices.get(node))) for node in nodes]
         results = [Home(b.address, result_sites(plan, i))
                    for i, b in enumerate(plan.output_buffers)]  # fmt: skip
@@ -388,15 +388,15 @@ class SizedPlan:
         own = [*buffers, *order[len(order) - len(self.form.numbers) :]]
         homes = dict(zip(own, self.homes, strict=True))
         elsewhere = Home(0, ())  # for a BUFFER that only tags refer to
-        places = []
+        bound = []
         for node in order:
             home = homes.get(node, elsewhere)
             meets = bool(commits) and bool(written.meeting(byte_range_of(node.arg)))
-            places.append((home.address, node.arg.nbytes, meets, home.sites))
+            bound.append((home.address, node.arg.nbytes, meets, home.sites))
         outputs = tuple((math.prod(cast("tuple[int, ...]", v.shape)), v.dtype) for v in values)
         prepared = Prepared(
             self.plan,
-            places,
+            bound,
             [(home.address, n * dtype.itemsize, home.sites)
              for home, (n, dtype) in zip(self.results, outputs, strict=True)],
             self.plan.bindings({name: n for name, n in named.items() if name in known}),

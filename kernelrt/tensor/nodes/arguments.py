@@ -18,7 +18,7 @@ from kernelrt.ir.shape import difference, dim_span, format_size
 from kernelrt.ir.size import plain
 from kernelrt.native.array_handle import ArrayHandle
 from kernelrt.native.fast_paths import LazyHandle
-from kernelrt.native.thread_modes import placed, several_of
+from kernelrt.native.thread_modes import several_of, with_starred
 from kernelrt.tensor import state
 from kernelrt.tensor.nodes.promotion import element, expression, number_node
 from kernelrt.util.lazy_import import Module
@@ -257,7 +257,7 @@ def sized_after(more: int) -> Callable[[_F], _F]:
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
             if not options.keys().isdisjoint(several):
-                args = placed(function.__name__, several, before, args, options)
+                args = with_starred(function.__name__, several, before, args, options)
             return function(*args, **options)
 
         return cast("_F", call)
