@@ -56,8 +56,8 @@ class Accesses:
         around = [tiles.get(r, ONE) for r in self.info.deps[array]]
         if array in self._replaced and not any(tile.lanes > 1 for tile in around):
             return 0
-        places = math.prod(tile.factor for tile in around)
-        return places * local_bytes(array.dtype, array.src[1:])
+        points = math.prod(tile.factor for tile in around)
+        return points * local_bytes(array.dtype, array.src[1:])
 
 
 def vector_of(ranges: Iterable[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:

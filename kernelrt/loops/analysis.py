@@ -159,7 +159,7 @@ class Analysis:
     def stride(self, access: UOp, r: UOp) -> int | None:
         """Return the stride of a LOAD or STORE along `r`, in elements; None if not constant.
 
-        A LOCAL has one array for each place of the loops that it varies with. If such a loop is
+        A LOCAL has one array for each point of the loops that it varies with. If such a loop is
         vectorized, the arrays are interleaved: the stride along it is 1 if the index is constant.
         """
         step = stride(access.src[1], r)

@@ -51,13 +51,13 @@ _NARROW = 300
 
 
 class _Spread(NamedTuple):
-    """Replication of a loop's text: copies of its body, places and elements of all its tiles.
+    """Replication of a loop's text: copies of its body, points and elements of all its tiles.
 
     `masked` counts the elements of masked vectors, which a loop of dynamic extent ends with.
     """
 
     copies: int
-    places: int
+    points: int
     elements: int
     masked: int
 
@@ -99,7 +99,7 @@ class Length:
     ) -> int:
         """Return the estimated bytes of the kernel's IR text.
 
-        Each place of each part of a loop is unrolled in the text, so the counts of nested loops
+        Each point of each part of a loop is unrolled in the text, so the counts of nested loops
         multiply. Values that do not vary with a loop are written once for it. Of a nest that
         accumulates in an array, only the loops of `outside` go around other nests.
         """
@@ -140,8 +140,8 @@ class Length:
         for store in stores:
             lone = vector is not None and self.accesses.stride(store, vector) != 1
             by = _By.ELEMENT if lone else _By.VECTOR
-            places = self._repeats(frozenset(opened), opened, spread, vector, by)
-            total += _bytes(store) * places
+            points = self._repeats(frozenset(opened), opened, spread, vector, by)
+            total += _bytes(store) * points
             if lone:  # scattered: each element has its own address computation
                 below = toposort([store.src[1]], stop=lambda u: u.op in CLOSING)
                 for u in (u for u in below if u.op in ALU or u.op in (Op.LOAD, Op.BOUND)):
@@ -186,8 +186,8 @@ class Length:
             iterations *= -(-extent(r) // tile.factor)
         # Long loops sum in blocks, with a loop of their own.
         total *= 1 if iterations <= IN_ORDER else 2
-        unrolled = math.prod(tiles.get(r, ONE).places for r in nest.closed)
-        held = math.prod(tiles.get(r, ONE).places for r in nest.deps) * len(nest.reduces)
+        unrolled = math.prod(tiles.get(r, ONE).points for r in nest.closed)
+        held = math.prod(tiles.get(r, ONE).points for r in nest.deps) * len(nest.reduces)
         if nest.sequential:
             return total
         return total * max(1, min(unrolled, ACCUMULATORS // max(1, held)))
@@ -323,7 +323,7 @@ class Length:
             if loops or r not in deps:
                 total *= spread[r].copies
             elif by is _By.VECTOR and (vector is None or r is vector):
-                total *= spread[r].places
+                total *= spread[r].points
             elif by is _By.MASKED and r is vector:
                 total *= spread[r].masked
             else:
@@ -334,9 +334,9 @@ class Length:
 def _spread(r: UOp, tile: Tile) -> _Spread:
     written = parts(r, tile)
     tiles = [part.tile for part in written]
-    places = sum(len(t.positions()) for t in tiles)
+    points = sum(len(t.positions()) for t in tiles)
     masked = sum(part.tile.factor for part in written if part.masked)
-    return _Spread(max(1, len(tiles)), max(1, places), max(1, sum(t.factor for t in tiles)), masked)
+    return _Spread(max(1, len(tiles)), max(1, points), max(1, sum(t.factor for t in tiles)), masked)
 
 
 def _is_row(size: int) -> bool:

@@ -95,15 +95,15 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Stores, or reduction and fill steps, at each place of the tiles of some open loops.
+    """Stores, or reduction and fill steps, at each point of the tiles of some open loops.
 
     Attributes
     ----------
     nodes : tuple of UOp
-        STOREs to write, or REDUCEs to fold into and LOCALs to fill. All values of a place are
+        STOREs to write, or REDUCEs to fold into and LOCALs to fill. All values of a point are
         computed before any of them is stored, so a kernel may update memory in place.
     ranges : tuple of UOp
-        RANGEs over whose places the step iterates, outermost first.
+        RANGEs over whose points the step iterates, outermost first.
     """
 
     nodes: tuple[UOp, ...]
@@ -143,7 +143,7 @@ class Pass:
         The outermost loop of the pass. The last item of each body is the next loop; the last item
         of the innermost body is a :class:`Step`.
     predicate : Predicate or None
-        Predicate of the results. If it is false at every place of a tile, the pass is skipped.
+        Predicate of the results. If it is false at every point of a tile, the pass is skipped.
     zeros : UOp or None
         LOAD that is tested for zeros. If all its elements in a tile of `closed` are zero, one row
         of products is added to all accumulators. If `kept`, the LOAD is predicated, and its
@@ -186,7 +186,7 @@ class Fetch:
     accesses : tuple of UOp
         LOADs and STOREs of arguments.
     ranges : tuple of UOp
-        RANGEs over whose places the fetch iterates. All of them are open here.
+        RANGEs over whose points the fetch iterates. All of them are open here.
     later : bool
         Whether the memory is only needed after other tiles. It then goes to the L2 cache, and
         `accesses` name all lines that are fetched at the first element of the tile.
@@ -341,9 +341,9 @@ class _Builder:
     def _is_long(self, each: Pass) -> bool:
         """Return whether `each` takes as long as memory prefetched before it needs to arrive."""
         tiles = [self.tiling.tile(r) for r in each.outer]
-        places = math.prod(len(tile.positions()) for tile in tiles)
+        points = math.prod(len(tile.positions()) for tile in tiles)
         iterations = math.prod(extent(r) for r in each.closed)
-        vectors = places * iterations * len(each.folds) / (each.lanes if each.vector else 1)
+        vectors = points * iterations * len(each.folds) / (each.lanes if each.vector else 1)
         return costs_of(self.device).ns(vectors / FLOAT_UNITS) >= MEMORY_LATENCY_NS
 
     def _blocks(self, folds: Sequence[UOp]) -> dict[UOp, int]:

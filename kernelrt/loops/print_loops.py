@@ -115,8 +115,8 @@ class _Outline:
         if each.kept:
             return
         tiles = [loop.tile for loop in around if loop.range in each.outer]
-        places = math.prod(t.factor if each.vector else len(t.positions()) for t in tiles)
-        copies = each.copies(places * len(each.folds))
+        points = math.prod(t.factor if each.vector else len(t.positions()) for t in tiles)
+        copies = each.copies(points * len(each.folds))
         for u in each.folds:
             number = sum(n.op is Op.REDUCE for n in self.names)
             self.names[u] = f"{_RESULTS[u.arg]}{number}"

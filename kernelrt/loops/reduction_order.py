@@ -92,7 +92,7 @@ def _of_pass(item: Pass, opened: Loops, inside: Loops) -> list[Any]:
 
 
 def _results(loop: Loop, *, lone: bool) -> list[int]:
-    """Return the number of places (with `lone`: elements) of each part of `loop`."""
+    """Return the number of points (with `lone`: elements) of each part of `loop`."""
     return [p.tile.factor if lone else len(p.tile.positions()) for p in loop.parts]
 
 

@@ -103,9 +103,9 @@ def _elements(nest: LoopNest) -> dict[UOp, float]:
                 trips = -(-extent(loop.range) // loop.tile.factor)
                 count(loop.body, iterations * trips, {**tiles, loop.range: loop.tile})
             elif isinstance(item, Step):
-                places = math.prod(tiles[r].factor for r in item.ranges if r in tiles)
+                points = math.prod(tiles[r].factor for r in item.ranges if r in tiles)
                 for node in item.nodes:
-                    found[node] = found.get(node, 0.0) + iterations * places
+                    found[node] = found.get(node, 0.0) + iterations * points
 
     count(nest.body, 1.0, {})
     return found
@@ -251,14 +251,14 @@ class _Moves:
         for nest in self.chooser.nests:
             total += self.chooser.cycles.of([nest], tiles) + self.chooser.cycles.copies(nest, tiles)
         for store in self.info.sink.src:
-            trips, places = 1.0, 1
+            trips, points = 1.0, 1
             for r in self.info.deps_of(store.src):
                 trips *= -(-extent(r) // tiling.tile(r).factor)
-                places *= len(tiling.tile(r).positions())
+                points *= len(tiling.tile(r).positions())
             value = store.src[2]
             weight = self.info.weight([value], self.chooser.costs)
             weight += len(self.info.loads(value)) + 1
-            total += trips * (places * weight / 2 + _LOOP)
+            total += trips * (points * weight / 2 + _LOOP)
         return total
 
     def _with(self, tiles: Mapping[UOp, Tile]) -> Tiling:

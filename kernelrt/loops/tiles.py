@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "ONE", "WIDEST_STEP", "Part", "Place", "Position", "Tile", "extent", "is_fixed",
+    "ONE", "WIDEST_STEP", "Part", "Point", "Position", "Tile", "extent", "is_fixed",
     "lane_within", "lanes_of", "parts", "spread", "vector_range",
 ]  # fmt: skip
 
@@ -22,8 +22,8 @@ __all__ = [
 WIDEST_STEP = 4
 #: A position along one RANGE in the current tile: (offset from the loop variable, lanes).
 Position = tuple[int, int]
-#: A place in the tile, where a value is computed: RANGE -> (offset, lanes).
-Place = dict[UOp, Position]
+#: A point in the tile, where a value is computed: RANGE -> (offset, lanes).
+Point = dict[UOp, Position]
 
 
 class Tile(NamedTuple):
@@ -33,12 +33,12 @@ class Tile(NamedTuple):
     lanes: int = 1
 
     @property
-    def places(self) -> int:
-        """Number of places along the tile."""
+    def points(self) -> int:
+        """Number of points along the tile."""
         return -(-self.factor // self.lanes)
 
     def positions(self) -> tuple[Position, ...]:
-        """Return the offset and lanes of each place along the tile."""
+        """Return the offset and lanes of each point along the tile."""
         return tuple(
             (o, min(self.lanes, self.factor - o)) for o in range(0, self.factor, self.lanes)
         )
@@ -97,28 +97,28 @@ def is_fixed(r: UOp) -> bool:
     return r.src[0].op is Op.CONST
 
 
-def lanes_of(place: Mapping[UOp, Position]) -> int:
-    """Return the number of lanes of a value at `place`."""
-    return max((lanes for _, lanes in place.values()), default=1)
+def lanes_of(point: Mapping[UOp, Position]) -> int:
+    """Return the number of lanes of a value at `point`."""
+    return max((lanes for _, lanes in point.values()), default=1)
 
 
-def vector_range(place: Mapping[UOp, Position]) -> UOp | None:
-    """Return the RANGE along which a value at `place` has lanes, if any."""
-    return next((r for r, (_, lanes) in place.items() if lanes > 1), None)
+def vector_range(point: Mapping[UOp, Position]) -> UOp | None:
+    """Return the RANGE along which a value at `point` has lanes, if any."""
+    return next((r for r, (_, lanes) in point.items() if lanes > 1), None)
 
 
-def spread(place: Mapping[UOp, Position]) -> list[Place]:
-    """Return the places of the single lanes of a vector at `place`."""
-    options = [[(o + i, 1) for i in range(lanes)] for o, lanes in place.values()]
-    return [dict(zip(place, combo, strict=True)) for combo in itertools.product(*options)]
+def spread(point: Mapping[UOp, Position]) -> list[Point]:
+    """Return the points of the single lanes of a vector at `point`."""
+    options = [[(o + i, 1) for i in range(lanes)] for o, lanes in point.values()]
+    return [dict(zip(point, combo, strict=True)) for combo in itertools.product(*options)]
 
 
 def lane_within(
-    wide: Mapping[UOp, Position], place: Mapping[UOp, Position]
+    wide: Mapping[UOp, Position], point: Mapping[UOp, Position]
 ) -> int | None:
-    """Return the lane of the vector at `wide` that holds the scalar at `place`, if any."""
+    """Return the lane of the vector at `wide` that holds the scalar at `point`, if any."""
     lane = 0
-    for r, (offset, _) in place.items():
+    for r, (offset, _) in point.items():
         start, lanes = wide[r]
         if not start <= offset < start + lanes:
             return None

@@ -29,7 +29,7 @@ def verify_loops(nest: LoopNest, info: Analysis) -> None:
       unchanged.
     - The predicate of a pass is known where the pass begins. The LOAD that a pass compares with
       zero is a factor of its terms.
-    - A place has lanes along at most one range.
+    - A point has lanes along at most one range.
     - An array that accumulates is filled by the one REDUCE that is its value, in loops over the
       RANGEs of both.
     - The parts of a loop cover its extent. At most one RANGE is split into chunks, and no store
@@ -214,7 +214,7 @@ class _Check:
         wide = [loop for loop in opened if loop.range in set(ranges) and loop.tile.lanes > 1]
         if len(wide) > 1:
             numbers = " and ".join(str(loop.range.arg) for loop in wide)
-            _fault(node, f"has vectors along RANGEs {numbers} at one place; expected one at most")
+            _fault(node, f"has vectors along RANGEs {numbers} at one point; expected one at most")
 
 
 def _fault(node: UOp, what: str) -> NoReturn:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.backend.llvm.emitter import Emitter
     from kernelrt.dtype import DType
     from kernelrt.ir.uop import UOp
-    from kernelrt.loops.tiles import Place, Position
+    from kernelrt.loops.tiles import Point, Position
 
 __all__ = ["Array", "Held", "Memory"]
 
@@ -61,7 +61,7 @@ class Array:
 class Held:
     """A local array, and the position in the outer tile that its values are for."""
 
-    place: Place
+    point: Point
     array: Array
 
 
@@ -108,19 +108,19 @@ class Memory:
             self._strides[key] = stride(index, r)
         return self._strides[key]
 
-    def index(self, index: UOp, place: Mapping[UOp, Position]) -> tuple[Value | None, int]:
+    def index(self, index: UOp, point: Mapping[UOp, Position]) -> tuple[Value | None, int]:
         """Return a flat index as a run-time part, shared by the whole tile, and a constant."""
         if index not in self._linear:
             self._linear[index] = linear(index)
         terms, constant = self._linear[index]
         for term, factor in terms.items():
             if term.op is Op.RANGE:
-                constant += factor * place[term][0]
+                constant += factor * point[term][0]
         # For a sum of loops without a mask, positions only differ in the constant.
         memo, key = self.emitter.frames.top.memo, ("index", index)
         total = memo.get(key)
         if total is None:
-            total = self._sum(terms, place)
+            total = self._sum(terms, point)
             if total is not None and self._is_whole(terms):
                 memo[key] = total
         return total, constant
@@ -130,7 +130,7 @@ class Memory:
         frames = map(self.emitter.frames.frame_of, terms)
         return all(frame is not None and frame.mask is None for frame in frames)
 
-    def _sum(self, terms: Mapping[UOp, int], place: Mapping[UOp, Position]) -> Value | None:
+    def _sum(self, terms: Mapping[UOp, int], point: Mapping[UOp, Position]) -> Value | None:
         """Return the sum of `terms`, each added in the innermost loop that it varies with."""
         emitter = self.emitter
         parts = [
@@ -142,7 +142,7 @@ class Memory:
         done: tuple[object, ...] = ()
         for depth, term, factor in parts:
             with emitter.frames.at(depth):
-                total, done = self._plus(total, done, term, factor, place)
+                total, done = self._plus(total, done, term, factor, point)
         return total
 
     def _plus(
@@ -151,7 +151,7 @@ class Memory:
         done: tuple[object, ...],
         term: UOp,
         factor: int,
-        place: Mapping[UOp, Position],
+        point: Mapping[UOp, Position],
     ) -> tuple[Value | None, tuple[object, ...]]:
         """Return `total` + `term` * `factor`, computed in the innermost open loop."""
         emitter = self.emitter
@@ -162,15 +162,15 @@ class Memory:
             part, key = frame.base, (term, factor)
             if part.text == "0":
                 return total, done
-            clamp = frame.mask is not None and place[term][1] == 1
+            clamp = frame.mask is not None and point[term][1] == 1
             if clamp:
                 # Scalars past the end read the last element, so undo the constant added outside.
-                offset = place[term][0]
-                moved = emitter.value(term, {term: place[term]})
+                offset = point[term][0]
+                moved = emitter.value(term, {term: point[term]})
                 part = Value(self.text.emit(f"sub i64 {moved.text}, {offset}"), 1, dt.int64)
-                key = (term, factor, place[term])  # type: ignore[assignment]
+                key = (term, factor, point[term])  # type: ignore[assignment]
         else:
-            scalar = {r: (o, 1) for r, (o, _) in place.items()}
+            scalar = {r: (o, 1) for r, (o, _) in point.items()}
             part = emitter.value(term, scalar)
             key = (emitter.key(term, scalar), factor)  # type: ignore[assignment]
         done = (*done, key)
@@ -189,12 +189,12 @@ class Memory:
         self,
         array: Array,
         index: UOp,
-        place: Mapping[UOp, Position],
+        point: Mapping[UOp, Position],
         predicate: Value | None = None,
     ) -> str:
         """Return a pointer to element `index`, or to element 0 if a scalar predicate is false."""
         base = array.pointer
-        total, constant = self.index(index, place)
+        total, constant = self.index(index, point)
         unit = array.unit or array.type
         row = unit if array.width == 1 else f"[{array.width} x {unit}]"
         if predicate is not None:
@@ -237,28 +237,28 @@ class Memory:
         """Return the bytes of stack that `allocations` take."""
         return sum(-nbytes // _ALIGN * -_ALIGN for _, nbytes in self._allocated.values())
 
-    def hold(self, local: UOp, places: list[Place]) -> None:
-        """Allocate the LOCAL `local` for each of `places`, to be filled in the innermost loop."""
+    def hold(self, local: UOp, points: list[Point]) -> None:
+        """Allocate the LOCAL `local` for each of `points`, to be filled in the innermost loop."""
         kind = _local_type(local.dtype)
         if local in self.scratch_outputs:
             param, start = self.scratch_outputs[local]
             whole = self.array(param, {})
             self.emitter.frames.top.arrays[local] = [
-                Held(place, replace(whole, pointer=self.address(whole, start, place)))
-                for place in places
+                Held(point, replace(whole, pointer=self.address(whole, start, point)))
+                for point in points
             ]
             return
         where = local
         while where in self._replaced and not self._is_wide(local):
             where = self._replaced[where]
         held = []
-        for number, place in enumerate(places):
-            lanes = lanes_of(place)
+        for number, point in enumerate(points):
+            lanes = lanes_of(point)
             nbytes = lanes * local_bytes(local.dtype, local.src[1:])
             name, most = self._allocated.get((where, number), ("", 0))
             self._allocated[where, number] = name or self.text.name("local"), max(nbytes, most)
             pointer = self._allocated[where, number][0]
-            held.append(Held(place, Array(pointer, kind, local_itemsize(local.dtype), lanes)))
+            held.append(Held(point, Array(pointer, kind, local_itemsize(local.dtype), lanes)))
         self.emitter.frames.top.arrays[local] = held
 
     def _is_wide(self, local: UOp) -> bool:
@@ -266,42 +266,42 @@ class Memory:
         frames = map(self.emitter.frames.frame_of, self.emitter.info.deps[local])
         return any(lanes > 1 for f in frames if f is not None for _, lanes in f.positions)
 
-    def array(self, source: UOp, place: Mapping[UOp, Position]) -> Array:
-        """Return the memory of a PARAM, or of a LOCAL at `place`."""
+    def array(self, source: UOp, point: Mapping[UOp, Position]) -> Array:
+        """Return the memory of a PARAM, or of a LOCAL at `point`."""
         if source.op in (Op.PARAM, Op.WORDS):
             param = source.src[0] if source.op is Op.WORDS else source
             pointer, unit = self.pointer(param).text, memory_type(param.dtype)
             return Array(pointer, memory_type(source.dtype), param.dtype.itemsize, unit=unit)
         deps = self.emitter.info.deps[source]
         frames = self.emitter.frames
-        within = self.emitter.restrict(place, deps)
+        within = self.emitter.restrict(point, deps)
         for held in frames.stack[frames.level(deps)].arrays.get(source, ()):
-            if held.place == within:
+            if held.point == within:
                 return held.array
             if lanes_of(within) == 1:
-                lane = lane_within(held.place, within)
+                lane = lane_within(held.point, within)
                 if lane is not None:
                     return replace(held.array, lane=lane)
         raise CompileError(f"the address of {source!r} is needed outside the tile that defines it")
 
-    def step(self, u: UOp, r: UOp, place: Mapping[UOp, Position]) -> int | None:
+    def step(self, u: UOp, r: UOp, point: Mapping[UOp, Position]) -> int | None:
         """Return the elements between neighbors along `r` of a LOAD; None if not constant."""
         source = u.src[0]
         step = self.stride(u.src[1], r)
         if source.op is not Op.LOCAL or step is None:
             return word_step(step, source)
         if r in self.emitter.info.deps[source]:
-            wide = place[r][1] > 1 and self._is_held(source, place)
+            wide = point[r][1] > 1 and self._is_held(source, point)
             return 1 if step == 0 and wide else None
-        return step * self.array(source, place).width
+        return step * self.array(source, point).width
 
-    def _is_held(self, local: UOp, place: Mapping[UOp, Position]) -> bool:
-        """Return whether each element of `local` is held as the vector at `place`."""
+    def _is_held(self, local: UOp, point: Mapping[UOp, Position]) -> bool:
+        """Return whether each element of `local` is held as the vector at `point`."""
         deps = self.emitter.info.deps[local]
-        within = self.emitter.restrict(place, deps)
+        within = self.emitter.restrict(point, deps)
         frames = self.emitter.frames
         arrays = frames.stack[frames.level(deps)].arrays.get(local, ())
-        return any(held.place == within for held in arrays)
+        return any(held.point == within for held in arrays)
 
     def read(self, array: Array, raw: str, dtype: DType, lanes: int) -> Value:
         """Convert a value loaded from `array` to its register type."""

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from kernelrt.backend.llvm.emitter import Emitter
     from kernelrt.backend.llvm.llvm_types import Text
     from kernelrt.ir.uop import UOp
-    from kernelrt.loops.tiles import Place
+    from kernelrt.loops.tiles import Point
 
 __all__ = ["bound"]
 
 
 def bound(
-    emitter: Emitter, u: UOp, index: Value, value: Value, place: Place) -> Value:
+    emitter: Emitter, u: UOp, index: Value, value: Value, point: Point) -> Value:
     """Emit a bounds check: `value` if `index` is in range, else 0 and a code in the status word."""
     text = emitter.text
-    size = alu(text, Op.CAST, index.dtype, [emitter.value(u.src[1], place)])
+    size = alu(text, Op.CAST, index.dtype, [emitter.value(u.src[1], point)])
     index, size = text.align([index, size])[0]
     inside = Value(
         text.emit(f"icmp ult {text.type_of(index)} {index.text}, {size.text}"),
@@ -32,7 +32,7 @@ def bound(
     )
     outside = alu(text, Op.NOT, dt.bool_, [inside])
     # Scalar code clamps lanes past the end to the last row, but their vector sums are 0.
-    mask = emitter.mask_of(place) if outside.lanes > 1 else emitter.exists(place)
+    mask = emitter.mask_of(point) if outside.lanes > 1 else emitter.exists(point)
     if mask is not None:
         outside = alu(text, Op.AND, dt.bool_, [outside, mask])
     failed = outside

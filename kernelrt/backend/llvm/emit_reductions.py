@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.loop_ir import Item, Loop
     from kernelrt.loops.passes.predication import Predicate
-    from kernelrt.loops.tiles import Place
+    from kernelrt.loops.tiles import Point
 
 __all__ = ["Accumulators", "Sums"]
 
@@ -55,21 +55,21 @@ class Accumulators:
             self._run_kept(each)
             return
         native = self._native(each.outer)
-        places = [spread(p) for p in native] if each.vector else [[p] for p in native]
-        flat = [p for lone in places for p in lone]
+        points = [spread(p) for p in native] if each.vector else [[p] for p in native]
+        flat = [p for lone in points for p in lone]
         for local in each.fills:
             self.emitter.memory.hold(local, flat)
-        keys = [self.emitter.key(u, place) for u in each.folds for place in native]
+        keys = [self.emitter.key(u, point) for u in each.folds for point in native]
         memo = self.emitter.frames.top.memo
         if each.predicate is None:
-            results = self._fold(each, places)
+            results = self._fold(each, points)
         else:
-            results = self._fold_if(each.predicate, each, native, places)
+            results = self._fold_if(each.predicate, each, native, points)
         memo.update(zip(keys, results, strict=True))
 
-    def _fold(self, each: Pass, places: list[list[Place]]) -> list[Value]:
-        """Return the result of each REDUCE of `each` at each of `places`, REDUCE by REDUCE."""
-        flat = [p for lone in places for p in lone]
+    def _fold(self, each: Pass, points: list[list[Point]]) -> list[Value]:
+        """Return the result of each REDUCE of `each` at each of `points`, REDUCE by REDUCE."""
+        flat = [p for lone in points for p in lone]
         copies = each.copies(len(flat) * len(each.folds))
         lanes = [each.lanes if each.vector else lanes_of(p) for p in flat]
         start = [
@@ -88,7 +88,7 @@ class Accumulators:
         totals = iter(self.emitter.carry(each.loop, start, innermost, sums))
         results = []
         for u in each.folds:
-            for lone in places:
+            for lone in points:
                 parts = [
                     merge(self.text, u, [next(totals) for _ in range(copies)]) for _ in lone
                 ]
@@ -96,7 +96,7 @@ class Accumulators:
         return results
 
     def _fold_if(
-        self, predicate: Predicate, each: Pass, native: list[Place], places: list[list[Place]]
+        self, predicate: Predicate, each: Pass, native: list[Point], points: list[list[Point]]
     ) -> list[Value]:
         """Emit :meth:`_fold` under a branch that skips it if the predicate is false everywhere."""
         emitter = self.emitter
@@ -111,7 +111,7 @@ class Accumulators:
         results: list[Value] = []
 
         def body() -> None:
-            results.extend(self._fold(each, places))
+            results.extend(self._fold(each, points))
 
         before, after = emitter.frames.branch_if(any_lane(self.text, masks), body)
         nothing = [identity(self.text, u, 1) for u in each.folds for _ in native]
@@ -147,46 +147,46 @@ class Accumulators:
         self._empty(array, fold, around, [loops[r] for r in own])
         choices: dict[UOp, Choice] = {}
         if each.zeros is not None:
-            turn = each.closed[each.closed.index(own[0]) - 1]
-            choices[turn] = functools.partial(self._iteration, each, around[0])
+            outer = each.closed[each.closed.index(own[0]) - 1]
+            choices[outer] = functools.partial(self._iteration, each, around[0])
         self.emitter.walk(
             each.loop, own[-1], lambda inner: self._add_kept(array, fold, around, inner), choices
         )
 
-    def _elements(self, array: UOp, around: list[Place]) -> list[Place]:
+    def _elements(self, array: UOp, around: list[Point]) -> list[Point]:
         """Return the elements of `array` that the tiles of the open loops cover."""
-        inside = self.emitter.places(array.src[1:])
+        inside = self.emitter.points(array.src[1:])
         return [{**outer, **inner} for outer in around for inner in inside]
 
     def _empty(
-        self, array: UOp, fold: UOp, around: list[Place], loops: Sequence[Loop]
+        self, array: UOp, fold: UOp, around: list[Point], loops: Sequence[Loop]
     ) -> None:
         """Set all elements of `array`, over `loops`, to the identity of `fold`."""
         if loops:
             first, *rest = loops
             self.emitter.repeat(first, lambda: self._empty(array, fold, around, rest))
             return
-        for place in self._elements(array, around):
-            value = identity(self.text, fold, lanes_of(place))
-            self.emitter.stores.fill(array, value, place)
+        for point in self._elements(array, around):
+            value = identity(self.text, fold, lanes_of(point))
+            self.emitter.stores.fill(array, value, point)
 
-    def _add_kept(self, array: UOp, fold: UOp, around: list[Place], inner: Loop | None) -> None:
+    def _add_kept(self, array: UOp, fold: UOp, around: list[Point], inner: Loop | None) -> None:
         """Add the tile of the open loops, and all of `inner`, to the elements of the array."""
         emitter, stores = self.emitter, self.emitter.stores
-        places = self._elements(array, around)
+        points = self._elements(array, around)
 
         def innermost(carried: list[Value]) -> list[Value]:
             out = list(carried)
-            for turn in emitter.places(fold.src[1:]):
-                for i, place in enumerate(places):
-                    out[i] = self._combine(fold, out[i], place, turn)
+            for depth in emitter.points(fold.src[1:]):
+                for i, point in enumerate(points):
+                    out[i] = self._combine(fold, out[i], point, depth)
             return out
 
         def before() -> list[Value]:
-            return [stores.element(array, place) for place in places]
+            return [stores.element(array, point) for point in points]
 
-        zeros = [identity(self.text, fold, lanes_of(place)) for place in places]
-        sums = self._sums([fold] * len(places), zeros)
+        zeros = [identity(self.text, fold, lanes_of(point)) for point in points]
+        sums = self._sums([fold] * len(points), zeros)
         if inner is None:
             out = innermost(before())
         elif inner.block:
@@ -194,11 +194,11 @@ class Accumulators:
             out = sums.join(before(), part)
         else:
             out = emitter.carry(inner, before(), innermost, sums)
-        for value, place in zip(out, places, strict=True):
-            stores.fill(array, value, place)
+        for value, point in zip(out, points, strict=True):
+            stores.fill(array, value, point)
 
     def _iteration(
-        self, each: Pass, around: Place, before: Sequence[Item], rest: Callable[[], None]
+        self, each: Pass, around: Point, before: Sequence[Item], rest: Callable[[], None]
     ) -> None:
         """Emit one iteration of the loop around the array; if the predicate is false, only one row.
 
@@ -217,12 +217,12 @@ class Accumulators:
             rest()
             emitter.loads.known_true.remove(predicate)
 
-        [place] = emitter.places(sorted(emitter.info.deps[predicate], key=lambda r: int(r.arg)))
+        [point] = emitter.points(sorted(emitter.info.deps[predicate], key=lambda r: int(r.arg)))
         emitter.frames.either(
-            emitter.value(predicate, place), whole, lambda: self._one_row_of_iteration(each, around)
+            emitter.value(predicate, point), whole, lambda: self._one_row_of_iteration(each, around)
         )
 
-    def _one_row_of_iteration(self, each: Pass, around: Place) -> None:
+    def _one_row_of_iteration(self, each: Pass, around: Point) -> None:
         """Emit the sums that an iteration adds to the array if one factor is zero throughout.
 
         All rows have the same products then, which are summed once.
@@ -238,29 +238,29 @@ class Accumulators:
         inside = each.closed[each.closed.index(array.src[-1]) + 1 :]
 
         def add() -> None:
-            places = [{**around, **p} for p in emitter.places(columns)]
+            points = [{**around, **p} for p in emitter.points(columns)]
             zero = self.text.constant(0.0, fold.dtype)
 
             def innermost(carried: list[Value]) -> list[Value]:
                 out = list(carried)
-                for turn in emitter.places(fold.src[1:]):
-                    for i, place in enumerate(places):
-                        at = emitter.restrict({**place, **turn}, varying)
+                for depth in emitter.points(fold.src[1:]):
+                    for i, point in enumerate(points):
+                        at = emitter.restrict({**point, **depth}, varying)
                         term = [emitter.value(other, at), zero]
                         product = alu(self.text, Op.MUL, fold.dtype, term)
                         out[i] = alu(self.text, Op.ADD, fold.dtype, [product, out[i]])
                 return out
 
-            zeros = [identity(self.text, fold, lanes_of(place)) for place in places]
-            sums = self._sums([fold] * len(places), zeros)
+            zeros = [identity(self.text, fold, lanes_of(point)) for point in points]
+            sums = self._sums([fold] * len(points), zeros)
             found = emitter.carry(replace(loops[inside[0]], block=0), zeros, innermost, sums)
-            nested(rows, lambda: share(dict(zip(map(_key, places), found, strict=True))))
+            nested(rows, lambda: share(dict(zip(map(_key, points), found, strict=True))))
 
         def share(found: dict[object, Value]) -> None:
-            for place in ({**around, **p} for p in emitter.places(array.src[1:])):
-                part = found[_key(emitter.restrict(place, frozenset((*around, *columns))))]
-                total = alu(self.text, fold.arg, fold.dtype, [stores.element(array, place), part])
-                stores.fill(array, total, place)
+            for point in ({**around, **p} for p in emitter.points(array.src[1:])):
+                part = found[_key(emitter.restrict(point, frozenset((*around, *columns))))]
+                total = alu(self.text, fold.arg, fold.dtype, [stores.element(array, point), part])
+                stores.fill(array, total, point)
 
         def nested(ranges: Sequence[UOp], body: Callable[[], None]) -> None:
             if ranges:
@@ -270,23 +270,23 @@ class Accumulators:
 
         nested(columns, add)
 
-    def result(self, u: UOp, place: Place) -> Value:
-        """Return the result of the REDUCE `u` at `place`, in the innermost open loop."""
+    def result(self, u: UOp, point: Point) -> Value:
+        """Return the result of the REDUCE `u` at `point`, in the innermost open loop."""
         memo = self.emitter.frames.top.memo
-        found = memo.get(self.emitter.key(u, place))
-        return found if found is not None else self._lane_of(u, place)
+        found = memo.get(self.emitter.key(u, point))
+        return found if found is not None else self._lane_of(u, point)
 
-    def _lane_of(self, u: UOp, place: Place) -> Value:
+    def _lane_of(self, u: UOp, point: Point) -> Value:
         """Return one lane of a result that the tile holds as a vector."""
         memo = self.emitter.frames.top.memo
         for native in self._native(sorted(self.emitter.info.deps[u], key=lambda r: int(r.arg))):
             found = memo.get(self.emitter.key(u, native))
-            lane = lane_within(native, place)
+            lane = lane_within(native, point)
             if found is not None and lane is not None:
                 return self.text.lane(found, lane)
         raise CompileError(f"the value of {u!r} is needed outside the tile that computes it")
 
-    def _native(self, ranges: Sequence[UOp]) -> list[Place]:
+    def _native(self, ranges: Sequence[UOp]) -> list[Point]:
         """Return the positions of results over `ranges`: vectors along the innermost range only.
 
         Inside a reduction that carries vectors itself, the store's vector range goes lane by lane.
@@ -309,43 +309,43 @@ class Accumulators:
         return frame is not None and any(lanes > 1 for _, lanes in frame.positions)
 
     def _tile(
-        self, each: Pass, places: list[Place], copies: int, carried: list[Value]
+        self, each: Pass, points: list[Point], copies: int, carried: list[Value]
     ) -> list[Value]:
         """Emit the elements of one tile, and add them to the arrays and accumulators."""
-        inside = self.emitter.places(each.closed)
+        inside = self.emitter.points(each.closed)
         if each.zeros is None or len(inside) < LEAST_AT_ONCE:
-            return self._terms(each, places, copies, carried)
+            return self._terms(each, points, copies, carried)
         one: list[Value] = []
         every: list[Value] = []
 
         def yes() -> None:
-            every.extend(self._terms(each, places, copies, carried))
+            every.extend(self._terms(each, points, copies, carried))
 
         def no() -> None:
-            one.extend(self._one_row(each, places, copies, carried))
+            one.extend(self._one_row(each, points, copies, carried))
 
-        some = self._any_bit(each.zeros, places, inside)
+        some = self._any_bit(each.zeros, points, inside)
         then, otherwise = self.emitter.frames.either(some, yes, no)
         return [
             self._phi((a, then), (b, otherwise)) for a, b in zip(every, one, strict=True)
         ]
 
     def _terms(
-        self, each: Pass, places: list[Place], copies: int, carried: list[Value]
+        self, each: Pass, points: list[Point], copies: int, carried: list[Value]
     ) -> list[Value]:
-        """Emit the elements at each of `places`."""
+        """Emit the elements at each of `points`."""
         out = list(carried)
-        for turn, inner in enumerate(self.emitter.places(each.closed)):
-            for i, place in enumerate(places):
+        for n, inner in enumerate(self.emitter.points(each.closed)):
+            for i, point in enumerate(points):
                 for local in each.fills:
-                    self._fill(local, {**place, **inner})
+                    self._fill(local, {**point, **inner})
                 for g, u in enumerate(each.folds):
-                    slot = (g * len(places) + i) * copies + turn % copies
-                    out[slot] = self._combine(u, out[slot], place, inner)
+                    slot = (g * len(points) + i) * copies + n % copies
+                    out[slot] = self._combine(u, out[slot], point, inner)
         return out
 
     def _one_row(
-        self, each: Pass, places: list[Place], copies: int, carried: list[Value]
+        self, each: Pass, points: list[Point], copies: int, carried: list[Value]
     ) -> list[Value]:
         """Emit one tile whose factor is zero everywhere, so that all rows have the same products.
 
@@ -356,26 +356,26 @@ class Accumulators:
         other = next(s for s in u.src[0].src if s is not each.zeros)
         varying = self.emitter.info.deps[other]
         alike: dict[object, list[int]] = {}
-        for i, place in enumerate(places):
-            alike.setdefault(frozenset(self.emitter.restrict(place, varying).items()), []).append(i)
+        for i, point in enumerate(points):
+            alike.setdefault(frozenset(self.emitter.restrict(point, varying).items()), []).append(i)
         for rows in alike.values():
-            first = places[rows[0]]
-            chains = [identity(self.text, u, carried[rows[0] * copies].lanes)] * _PARALLEL_SUMS
-            for turn, inner in enumerate(self.emitter.places(each.closed)):
-                at = turn % _PARALLEL_SUMS
-                chains[at] = self._combine(u, chains[at], first, inner)
-            total = merge(self.text, u, chains)
+            first = points[rows[0]]
+            sums = [identity(self.text, u, carried[rows[0] * copies].lanes)] * _PARALLEL_SUMS
+            for n, inner in enumerate(self.emitter.points(each.closed)):
+                at = n % _PARALLEL_SUMS
+                sums[at] = self._combine(u, sums[at], first, inner)
+            total = merge(self.text, u, sums)
             for i in rows:
                 slot = i * copies
                 out[slot] = alu(self.text, u.arg, u.dtype, [out[slot], total])
         return out
 
-    def _any_bit(self, load: UOp, places: list[Place], inside: list[Place]) -> Value:
+    def _any_bit(self, load: UOp, points: list[Point], inside: list[Point]) -> Value:
         """Return whether any element that `load` reads in a tile has a bit other than 0."""
         deps = self.emitter.info.deps[load]
         rows = {
             frozenset(row.items()): row
-            for row in (self.emitter.restrict({**p, **inside[0]}, deps) for p in places)
+            for row in (self.emitter.restrict({**p, **inside[0]}, deps) for p in points)
         }
         bits, ty = "", ""
         for row in rows.values():
@@ -384,25 +384,25 @@ class Accumulators:
         mask = self.text.emit(f"icmp ne {ty} {bits}, zeroinitializer")
         return any_lane(self.text, [Value(mask, len(inside), dt.bool_)])
 
-    def _fill(self, local: UOp, place: Place) -> None:
-        value = self.emitter.value(local.src[0], place)
-        self.emitter.stores.fill(local, self.text.splat(value, lanes_of(place)), place)
+    def _fill(self, local: UOp, point: Point) -> None:
+        value = self.emitter.value(local.src[0], point)
+        self.emitter.stores.fill(local, self.text.splat(value, lanes_of(point)), point)
 
-    def _combine(self, u: UOp, total: Value, outer: Place, inner: Place) -> Value:
+    def _combine(self, u: UOp, total: Value, outer: Point, inner: Point) -> Value:
         x = u.src[0]
-        place = {**outer, **inner}
+        point = {**outer, **inner}
         mask = self.emitter.mask_of(inner)
         target = self.emitter.target
         fused = mask is None and is_fused(u.arg, x.op, is_float=x.dtype.is_float)
         if fused and (x.op is Op.DOT or target.has_fma):
-            a, b = (self.emitter.value(s, place) for s in x.src)
+            a, b = (self.emitter.value(s, point) for s in x.src)
             if max(a.lanes, b.lanes) == total.lanes:
                 if x.op is Op.DOT:
                     return dot(self.text, target, x, [a, b], total)
                 return alu(self.text, Op.FMA, u.dtype, [a, b, total])
-        element = self.emitter.value(x, place)
+        element = self.emitter.value(x, point)
         if total.lanes > 1 and element.lanes == 1:
-            element = self.text.splat(element, lanes_of(place))
+            element = self.text.splat(element, lanes_of(point))
         if mask is not None and element.lanes > 1:
             neutral = identity(self.text, u, element.lanes)
             element = alu(self.text, Op.WHERE, u.dtype, [mask, element, neutral])
@@ -412,5 +412,5 @@ class Accumulators:
         return alu(self.text, u.arg, u.dtype, [element, total])
 
 
-def _key(place: Place) -> object:
-    return frozenset(place.items())
+def _key(point: Point) -> object:
+    return frozenset(point.items())

@@ -29,7 +29,7 @@ from kernelrt.errors import CompileError
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.loops.loop_ir import Axis, Fetch, Loop, Pass, Step
 from kernelrt.loops.passes.interleave import abreast
-from kernelrt.loops.tiles import Place, Position, Tile, is_fixed, lanes_of
+from kernelrt.loops.tiles import Point, Position, Tile, is_fixed, lanes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -187,46 +187,46 @@ class Emitter:
     def _store(self, step: Step) -> None:
         """Emit, per position, all values and then all stores, so that updates may be in place."""
         roots = tuple([s.src[2] for s in step.nodes])
-        places = self.places(step.ranges)
+        points = self.points(step.ranges)
         together = abreast(self.info, roots, self.target)
-        for first in range(0, len(places), together):
-            group = places[first : first + together]
+        for first in range(0, len(points), together):
+            group = points[first : first + together]
             if len(group) > 1:
                 self._side_by_side(roots, group)
-            for place in group:
-                values = self._values(roots, place)
+            for point in group:
+                values = self._values(roots, point)
                 for store, value in zip(step.nodes, values, strict=True):
-                    self.stores.store(store, value, self.restrict(place, self.info.deps[store]))
+                    self.stores.store(store, value, self.restrict(point, self.info.deps[store]))
 
-    def _side_by_side(self, roots: Sequence[UOp], places: Sequence[Place]) -> None:
-        """Emit the values of `roots` at all `places`, node by node, to interleave them."""
+    def _side_by_side(self, roots: Sequence[UOp], points: Sequence[Point]) -> None:
+        """Emit the values of `roots` at all `points`, node by node, to interleave them."""
         for u in self.info.order(roots):
             if u.op is Op.COLD:
-                self._rare(u, places)
-            for place in places:
-                self._at_place(u, place)
+                self._rare(u, points)
+            for point in points:
+                self._at_point(u, point)
 
-    def _rare(self, u: UOp, places: Sequence[Place]) -> None:
-        """Emit a COLD node of the innermost loop with one branch for all `places`."""
+    def _rare(self, u: UOp, points: Sequence[Point]) -> None:
+        """Emit a COLD node of the innermost loop with one branch for all `points`."""
         frame = self.frames.top
         if self.frames.level(self.info.deps[u]) + 1 < len(self.frames.stack):
             return
-        asked = {self.key(u, p): p for p in places if self.key(u, p) not in frame.memo}
+        asked = {self.key(u, p): p for p in points if self.key(u, p) not in frame.memo}
         if not asked:  # an earlier part of the kernel has emitted all of them
             return
-        operands = [[self._at_place(s, p) for s in u.src] for p in asked.values()]
+        operands = [[self._at_point(s, p) for s in u.src] for p in asked.values()]
         frame.memo.update(zip(asked, rare(self, u, operands), strict=True))
 
     def _fetch(self, item: Fetch) -> None:
-        places = self.places(item.ranges)
+        points = self.points(item.ranges)
         if item.later:
-            places = [{r: (offset, 1) for r, (offset, _) in places[0].items()}]
+            points = [{r: (offset, 1) for r, (offset, _) in points[0].items()}]
         for access in item.accesses:
             ranges = item.varying(access)
-            at = [self.restrict(place, ranges) for place in places]
+            at = [self.restrict(point, ranges) for point in points]
             self.prefetches.fetch(access, at, later=item.later)
 
-    def places(self, ranges: Sequence[UOp]) -> list[Place]:
+    def points(self, ranges: Sequence[UOp]) -> list[Point]:
         """Return all positions of the current tile over `ranges`, in loop order."""
         frames = [self.frames.frame_of(r) for r in ranges]
         options = [f.positions for f in frames if f is not None]
@@ -302,39 +302,39 @@ class Emitter:
 
     # Values ---------------------------------------------------------------------------------
 
-    def restrict(self, place: Mapping[UOp, Position], ranges: frozenset[UOp]) -> Place:
-        """Return the part of `place` for `ranges`."""
-        return {r: p for r, p in place.items() if r in ranges}
+    def restrict(self, point: Mapping[UOp, Position], ranges: frozenset[UOp]) -> Point:
+        """Return the part of `point` for `ranges`."""
+        return {r: p for r, p in point.items() if r in ranges}
 
-    def key(self, u: UOp, place: Mapping[UOp, Position]) -> object:
-        """Return the key that memoizes the value of `u` at `place`."""
+    def key(self, u: UOp, point: Mapping[UOp, Position]) -> object:
+        """Return the key that memoizes the value of `u` at `point`."""
         ranges = self._ranges.get(u)
         if ranges is None:
             ranges = self._ranges[u] = sorted(self.info.deps[u], key=lambda r: int(r.arg))
-        return (u, *map(place.get, ranges))
+        return (u, *map(point.get, ranges))
 
-    def value(self, root: UOp, place: Place) -> Value:
-        """Emit the value of `root` at `place`, in the innermost loop that it varies with."""
-        (found,) = self._values((root,), place)
+    def value(self, root: UOp, point: Point) -> Value:
+        """Emit the value of `root` at `point`, in the innermost loop that it varies with."""
+        (found,) = self._values((root,), point)
         return found
 
-    def _values(self, roots: tuple[UOp, ...], place: Place) -> list[Value]:
+    def _values(self, roots: tuple[UOp, ...], point: Point) -> list[Value]:
         """Emit the values of `roots`, visiting each node below them once."""
         order = self._orders.get(roots)
         if order is None:
             order = self._orders[roots] = self.info.order(roots)
-        found = {u: self._at_place(u, place) for u in order}
+        found = {u: self._at_point(u, point) for u in order}
         return [found[root] for root in roots]
 
-    def _at_place(self, u: UOp, place: Place) -> Value:
+    def _at_point(self, u: UOp, point: Point) -> Value:
         if u.op is Op.CONST:
             return self.text.constant(u.arg, u.dtype)
         depth = self.frames.level(self.info.deps[u])
         memo = self.frames.stack[depth].memo
-        key = self.key(u, place)
+        key = self.key(u, point)
         found = memo.get(key)
         if found is None:
-            within = self.restrict(place, self.info.deps[u])
+            within = self.restrict(point, self.info.deps[u])
             if depth + 1 == len(self.frames.stack):
                 found = self._compute(u, within)
             else:
@@ -343,26 +343,26 @@ class Emitter:
             memo[key] = found
         return found
 
-    def _compute(self, u: UOp, place: Place) -> Value:
+    def _compute(self, u: UOp, point: Point) -> Value:
         if u.op in ALU:
-            parts = halves(u) if lanes_of(place) > 1 else None
+            parts = halves(u) if lanes_of(point) > 1 else None
             if parts is not None:
-                low = lower_half(self, parts[0], place)
-                return interleave(self.text, low, self._at_place(parts[1], place))
-            return alu(self.text, u.op, u.dtype, [self._at_place(s, place) for s in u.src])
+                low = lower_half(self, parts[0], point)
+                return interleave(self.text, low, self._at_point(parts[1], point))
+            return alu(self.text, u.op, u.dtype, [self._at_point(s, point) for s in u.src])
         if u.op is Op.RANGE:
-            return self._range(u, place)
+            return self._range(u, point)
         if u.op is Op.COLD:
-            return rare(self, u, [[self._at_place(s, place) for s in u.src]])[0]
+            return rare(self, u, [[self._at_point(s, point) for s in u.src]])[0]
         if u.op is Op.LOAD:
-            return self.loads.load(u, place)
+            return self.loads.load(u, point)
         if u.op is Op.DOT:
-            return dot(self.text, self.target, u, [self._at_place(s, place) for s in u.src])
+            return dot(self.text, self.target, u, [self._at_point(s, point) for s in u.src])
         if u.op is Op.REDUCE:
-            return self.accumulators.result(u, place)
+            return self.accumulators.result(u, point)
         if u.op is Op.BOUND:
-            index, *rest = (self._at_place(s, place) for s in (u.src[0], *u.src[3:]))
-            return bound(self, u, index, rest[0] if rest else index, place)
+            index, *rest = (self._at_point(s, point) for s in (u.src[0], *u.src[3:]))
+            return bound(self, u, index, rest[0] if rest else index, point)
         if u.op is Op.VAR:
             return self.memory.variable(self.variables.index(u))
         if u.op is Op.PARAM:
@@ -371,12 +371,12 @@ class Emitter:
             f"{u.op.name} is not allowed in a kernel; lower it before code generation"
         )
 
-    def _range(self, u: UOp, place: Place) -> Value:
+    def _range(self, u: UOp, point: Point) -> Value:
         """Return the loop variable: a number, or consecutive numbers in lanes."""
         frame = self.frames.frame_of(u)
         assert frame is not None
         assert frame.base is not None
-        offset, lanes = place[u]
+        offset, lanes = point[u]
         text = frame.base.text
         if offset:
             text = self.text.emit(f"add i64 {text}, {offset}")
@@ -396,17 +396,17 @@ class Emitter:
         last = self.text.emit(f"sub i64 {size.text}, 1")
         return self.text.call("llvm.smin.i64", "i64", ("i64", text), ("i64", last))
 
-    def mask_of(self, place: Mapping[UOp, Position]) -> Value | None:
+    def mask_of(self, point: Mapping[UOp, Position]) -> Value | None:
         """Return the mask of existing lanes, if the vector's range ends inside this vector."""
-        for r, (_, lanes) in place.items():
+        for r, (_, lanes) in point.items():
             frame = self.frames.frame_of(r)
             if lanes > 1 and frame is not None and frame.mask is not None:
                 return frame.mask
         return None
 
-    def exists(self, place: Mapping[UOp, Position]) -> Value | None:
+    def exists(self, point: Mapping[UOp, Position]) -> Value | None:
         """Return whether a scalar lane lies within its range; None if all lanes do."""
-        for r, (offset, lanes) in place.items():
+        for r, (offset, lanes) in point.items():
             frame = self.frames.frame_of(r)
             if lanes == 1 and frame is not None and frame.mask is not None:
                 assert frame.base is not None

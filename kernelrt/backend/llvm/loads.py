@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernelrt.backend.llvm.emitter import Emitter
     from kernelrt.backend.llvm.llvm_types import Value
     from kernelrt.ir.uop import UOp
-    from kernelrt.loops.tiles import Place
+    from kernelrt.loops.tiles import Point
 
 __all__ = ["Loads"]
 
@@ -35,30 +35,30 @@ class Loads:
         """Return the condition of a LOAD; None if it is always or currently true."""
         return u.src[2] if len(u.src) > 2 and u.src[2] not in self.known_true else None
 
-    def load(self, u: UOp, place: Place) -> Value:
-        """Emit a LOAD at `place`: one element, consecutive elements, or gathered ones."""
+    def load(self, u: UOp, point: Point) -> Value:
+        """Emit a LOAD at `point`: one element, consecutive elements, or gathered ones."""
         predicate = self._predicate(u)
         if is_empty_load(u):
             return self.text.constant(0, u.dtype)
-        along = vector_range(place)
+        along = vector_range(point)
         if along is None:
-            return self._load_one(u, place)
-        step = self.memory.step(u, along, place)
+            return self._load_one(u, point)
+        step = self.memory.step(u, along, point)
         if step == 1:
-            return self._load_run(u, place)
+            return self._load_run(u, point)
         if predicate is None and step:
-            block = self._load_block(u, place, along)
+            block = self._load_block(u, point, along)
             if block is not None:
                 return block
-            if abs(step) <= WIDEST_STEP and self.emitter.mask_of(place) is None:
-                return self._load_spaced(u, place, along, step)
-        return self._load_lanes(u, place, along)
+            if abs(step) <= WIDEST_STEP and self.emitter.mask_of(point) is None:
+                return self._load_spaced(u, point, along, step)
+        return self._load_lanes(u, point, along)
 
-    def _load_one(self, u: UOp, place: Place) -> Value:
+    def _load_one(self, u: UOp, point: Point) -> Value:
         given = self._predicate(u)
-        predicate = None if given is None else self.emitter.value(given, place)
-        array = self.memory.array(u.src[0], place)
-        address = self.memory.address(array, u.src[1], place, predicate)
+        predicate = None if given is None else self.emitter.value(given, point)
+        array = self.memory.array(u.src[0], point)
+        address = self.memory.address(array, u.src[1], point, predicate)
         raw = self.text.emit(f"load {array.type}, ptr {address}, align {array.align}")
         value = self.memory.read(array, raw, u.dtype, 1)
         if predicate is None:
@@ -66,36 +66,36 @@ class Loads:
         zero = self.text.constant(0, u.dtype)
         return alu(self.text, Op.WHERE, u.dtype, [predicate, value, zero])
 
-    def _load_run(self, u: UOp, place: Place) -> Value:
+    def _load_run(self, u: UOp, point: Point) -> Value:
         """Load consecutive elements, under a mask if some lanes must not be accessed."""
-        lanes = lanes_of(place)
-        mask = self.emitter.mask_of(place)
+        lanes = lanes_of(point)
+        mask = self.emitter.mask_of(point)
         given = self._predicate(u)
         if given is not None:
-            predicate = self.text.splat(self.emitter.value(given, place), lanes)
+            predicate = self.text.splat(self.emitter.value(given, point), lanes)
             if mask is not None:
                 predicate = alu(self.text, Op.AND, dt.bool_, [mask, predicate])
             mask = predicate
-        array = self.memory.array(u.src[0], place)
-        address = self.memory.address(array, u.src[1], place)
+        array = self.memory.array(u.src[0], point)
+        address = self.memory.address(array, u.src[1], point)
         if mask is None:
-            self.emitter.prefetches.ask_ahead(u, array, address, place)
+            self.emitter.prefetches.ask_ahead(u, array, address, point)
             ty = vector(array.type, lanes)
             raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
         else:
             raw = self.text.masked_load(array.type, address, array.align, mask)
         return self.memory.read(array, raw, u.dtype, lanes)
 
-    def _load_spaced(self, u: UOp, place: Place, along: UOp, step: int) -> Value:
+    def _load_spaced(self, u: UOp, point: Point, along: UOp, step: int) -> Value:
         """Load elements of a small or negative stride: load the whole run, then pick lanes.
 
         The run ends with the last element that is needed, so it stays within the buffer.
         """
-        offset, lanes = place[along]
+        offset, lanes = point[along]
         span = (lanes - 1) * abs(step) + 1
         first = offset if step > 0 else offset + lanes - 1
-        array = self.memory.array(u.src[0], place)
-        address = self.memory.address(array, u.src[1], {**place, along: (first, 1)})
+        array = self.memory.array(u.src[0], point)
+        address = self.memory.address(array, u.src[1], {**point, along: (first, 1)})
         scalar, align = array.type, array.align
         # Two overlapping loads of a natural width cover the run.
         width = 1 << (span.bit_length() - 1)
@@ -113,27 +113,27 @@ class Loads:
         )
         return self.memory.read(array, text, u.dtype, lanes)
 
-    def _load_lanes(self, u: UOp, place: Place, along: UOp) -> Value:
+    def _load_lanes(self, u: UOp, point: Point, along: UOp) -> Value:
         """Load elements one by one."""
-        offset, lanes = place[along]
+        offset, lanes = point[along]
         singles = [
-            self.emitter.value(u, {**place, along: (offset + i, 1)}) for i in range(lanes)
+            self.emitter.value(u, {**point, along: (offset + i, 1)}) for i in range(lanes)
         ]
         return self.text.pack(singles)
 
-    def _load_block(self, u: UOp, place: Place, along: UOp) -> Value | None:
+    def _load_block(self, u: UOp, point: Point, along: UOp) -> Value | None:
         """Load a block that is contiguous along another unrolled range: by rows, then transpose."""
         emitter = self.emitter
-        across = self._contiguous_tile(u, place, along)
+        across = self._contiguous_tile(u, point, along)
         if across is None:
             return None
         frame = emitter.frames.frame_of(across)
         assert frame is not None
         width = len(frame.positions)
-        offset, lanes = place[along]
+        offset, lanes = point[along]
         rows = []
         for i in range(lanes):
-            row = {**place, along: (offset + i, 1), across: (0, 1)}
+            row = {**point, along: (offset + i, 1), across: (0, 1)}
             array = self.memory.array(u.src[0], row)
             ty = vector(array.type, width)
             address = self.memory.address(array, u.src[1], row)
@@ -141,14 +141,14 @@ class Loads:
             rows.append(self.memory.read(array, raw, u.dtype, width))
         memo = emitter.frames.top.memo
         for i, column in enumerate(transpose(self.text, rows)):
-            memo[emitter.key(u, {**place, across: (i, 1)})] = column
-        return memo[emitter.key(u, place)]
+            memo[emitter.key(u, {**point, across: (i, 1)})] = column
+        return memo[emitter.key(u, point)]
 
-    def _contiguous_tile(self, u: UOp, place: Place, along: UOp) -> UOp | None:
+    def _contiguous_tile(self, u: UOp, point: Point, along: UOp) -> UOp | None:
         """Return an unrolled range with unit stride that is worth loading whole, or None."""
-        if self.emitter.mask_of(place) is not None:
+        if self.emitter.mask_of(point) is not None:
             return None
-        for r in place:
+        for r in point:
             frame = self.emitter.frames.frame_of(r)
             if (
                 r is not along
@@ -156,12 +156,12 @@ class Loads:
                 and len(frame.positions) >= 4
                 and len(frame.positions) & (len(frame.positions) - 1) == 0
                 and all(lanes == 1 for _, lanes in frame.positions)
-                and self.memory.step(u, r, {**place, r: (0, 1)}) == 1
+                and self.memory.step(u, r, {**point, r: (0, 1)}) == 1
             ):
                 return r
         return None
 
-    def row_bits(self, u: UOp, place: Place, count: int) -> tuple[str, str]:
+    def row_bits(self, u: UOp, point: Point, count: int) -> tuple[str, str]:
         """Load the bits of `count` elements of an array that the LOAD `u` reads in order.
 
         Returns
@@ -169,7 +169,7 @@ class Loads:
         tuple of str
             The type of the vector, and its name.
         """
-        array = self.memory.array(u.src[0], place)
+        array = self.memory.array(u.src[0], point)
         ty = vector(f"i{8 * array.align}", count)
-        address = self.memory.address(array, u.src[1], place)
+        address = self.memory.address(array, u.src[1], point)
         return ty, self.text.emit(f"load {ty}, ptr {address}, align {array.align}")

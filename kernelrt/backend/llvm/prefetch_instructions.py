@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernelrt.backend.llvm.emitter import Emitter
     from kernelrt.backend.llvm.llvm_types import Value
     from kernelrt.ir.uop import UOp
-    from kernelrt.loops.tiles import Place
+    from kernelrt.loops.tiles import Point
 
 __all__ = ["Prefetches"]
 
@@ -32,33 +32,33 @@ class Prefetches:
         #: LOADs whose rows are prefetched, and the loop that steps from row to row.
         self.ahead: dict[UOp, UOp] = {}
 
-    def ask_ahead(self, u: UOp, array: Array, address: str, place: Place) -> None:
+    def ask_ahead(self, u: UOp, array: Array, address: str, point: Point) -> None:
         """Prefetch lines that a contiguous load needs some iterations later, if `u` is listed."""
         if u not in self.ahead:
             return
-        along = vector_range(place)
+        along = vector_range(point)
         step = self.memory.stride(u.src[1], self.ahead[u])
         assert along is not None
         assert step is not None
-        offset, lanes = place[along]
+        offset, lanes = point[along]
         size = u.dtype.itemsize
         for first in range(-offset * size % LINE, lanes * size, LINE):
             self._prefetch(array, address, AHEAD * step + first // size, to=_FAR)
 
-    def fetch(self, u: UOp, places: Sequence[Place], *, later: bool) -> None:
-        """Prefetch the lines that the LOAD or STORE `u` accesses at `places`, each line once.
+    def fetch(self, u: UOp, points: Sequence[Point], *, later: bool) -> None:
+        """Prefetch the lines that the LOAD or STORE `u` accesses at `points`, each line once.
 
         Lines that are needed `later` go to the second-level cache.
         """
         lines: dict[str, tuple[Value | None, dict[int, None]]] = {}
-        array = self.memory.array(u.src[0], places[0])
-        for place in places:
-            along = vector_range(place)
+        array = self.memory.array(u.src[0], points[0])
+        for point in points:
+            along = vector_range(point)
             if along is not None and self.memory.stride(u.src[1], along) != 1:
                 return
-            total, constant = self.memory.index(u.src[1], place)
+            total, constant = self.memory.index(u.src[1], point)
             _, found = lines.setdefault("" if total is None else total.text, (total, {}))
-            end = (constant + lanes_of(place)) * array.align
+            end = (constant + lanes_of(point)) * array.align
             found.update(dict.fromkeys(range(constant * array.align // LINE, -(-end // LINE))))
         for total, found in lines.values():
             address = array.pointer

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernelrt.backend.llvm.llvm_types import Value
     from kernelrt.ir.ops import Op
     from kernelrt.ir.uop import UOp
-    from kernelrt.loops.tiles import Place
+    from kernelrt.loops.tiles import Point
 
 __all__ = ["Stores"]
 
@@ -28,47 +28,47 @@ class Stores:
         self.text = emitter.text
         self.memory = emitter.memory
 
-    def store(self, u: UOp, value: Value, place: Place) -> None:
-        """Emit a STORE at `place`; with a reducer it updates the element."""
-        array = self.memory.array(u.src[0], place)
-        self._write(array, u.src[1], value, place, reducer=u.arg)
+    def store(self, u: UOp, value: Value, point: Point) -> None:
+        """Emit a STORE at `point`; with a reducer it updates the element."""
+        array = self.memory.array(u.src[0], point)
+        self._write(array, u.src[1], value, point, reducer=u.arg)
 
-    def fill(self, local: UOp, value: Value, place: Place) -> None:
+    def fill(self, local: UOp, value: Value, point: Point) -> None:
         """Store to the element of the LOCAL `local` that its ranges select."""
         if most_elements(local.src[1:]) == 0:
             return
-        array = self.memory.array(local, place)
+        array = self.memory.array(local, point)
         index = self.emitter.info.own_index[local]
         if array.width > 1:
             # Lanes past the end are stored, too, so that readers of the vector need no mask.
-            self._put(array, value, self.memory.address(array, index, place), None, reducer=None)
+            self._put(array, value, self.memory.address(array, index, point), None, reducer=None)
             return
-        self._write(array, index, value, self.emitter.restrict(place, frozenset(local.src[1:])))
+        self._write(array, index, value, self.emitter.restrict(point, frozenset(local.src[1:])))
 
-    def element(self, local: UOp, place: Place) -> Value:
-        """Load the element of the LOCAL `local` at `place`, over its own and the outer ranges."""
-        array = self.memory.array(local, place)
-        lanes = lanes_of(place)
+    def element(self, local: UOp, point: Point) -> Value:
+        """Load the element of the LOCAL `local` at `point`, over its own and the outer ranges."""
+        array = self.memory.array(local, point)
+        lanes = lanes_of(point)
         ty = vector(array.type, lanes)
-        address = self.memory.address(array, self.emitter.info.own_index[local], place)
+        address = self.memory.address(array, self.emitter.info.own_index[local], point)
         raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
         return self.memory.read(array, raw, local.dtype, lanes)
 
     def _write(
-        self, array: Array, index: UOp, value: Value, place: Place, *, reducer: Op | None = None
+        self, array: Array, index: UOp, value: Value, point: Point, *, reducer: Op | None = None
     ) -> None:
-        """Store the elements at `place`, each to its element at `index`."""
-        along = vector_range(place)
-        mask = self.emitter.mask_of(place)
-        lanes = lanes_of(place)
+        """Store the elements at `point`, each to its element at `index`."""
+        along = vector_range(point)
+        mask = self.emitter.mask_of(point)
+        lanes = lanes_of(point)
         if along is None or self.memory.stride(index, along) == 1:
             value = self.text.splat(value, lanes)
             mask = mask if lanes > 1 else None
-            self._put(array, value, self.memory.address(array, index, place), mask, reducer=reducer)
+            self._put(array, value, self.memory.address(array, index, point), mask, reducer=reducer)
             return
-        offset = place[along][0]
+        offset = point[along][0]
         for i in range(lanes):
-            single = {**place, along: (offset + i, 1)}
+            single = {**point, along: (offset + i, 1)}
             lane = self.text.lane(value, i)
             if mask is None:
                 address = self.memory.address(array, index, single)
@@ -77,11 +77,11 @@ class Stores:
                 self._put_if(array, index, lane, single, self.text.lane(mask, i), reducer=reducer)
 
     def _put_if(
-        self, array: Array, index: UOp, value: Value, place: Place, exists: Value, *,
+        self, array: Array, index: UOp, value: Value, point: Point, exists: Value, *,
         reducer: Op | None,
     ) -> None:  # fmt: skip
         def put() -> None:
-            self._put(array, value, self.memory.address(array, index, place), None, reducer=reducer)
+            self._put(array, value, self.memory.address(array, index, point), None, reducer=reducer)
 
         self.emitter.frames.branch_if(exists, put)
 

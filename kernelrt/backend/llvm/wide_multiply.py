@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelrt.backend.llvm.emitter import Emitter
     from kernelrt.backend.llvm.llvm_types import Text
     from kernelrt.ir.uop import UOp
-    from kernelrt.loops.tiles import Place
+    from kernelrt.loops.tiles import Point
 
 __all__ = ["halves", "interleave", "lower_half"]
 
@@ -41,19 +41,19 @@ def halves(u: UOp) -> tuple[UOp, UOp] | None:
     return None
 
 
-def lower_half(emitter: Emitter, u: UOp, place: Place) -> Value:
-    """Return the lower half of the int64 `u` at `place`."""
+def lower_half(emitter: Emitter, u: UOp, point: Point) -> Value:
+    """Return the lower half of the int64 `u` at `point`."""
     text, memory = emitter.text, emitter.memory
-    along, lanes = vector_range(place), lanes_of(place)
+    along, lanes = vector_range(point), lanes_of(point)
     step = None if along is None else memory.stride(u, along)
     if not step or not is_plain(u):
-        whole = emitter.value(u, place)
+        whole = emitter.value(u, point)
         types = vector("i64", whole.lanes), vector("i32", whole.lanes)
         return Value(
             text.emit(f"trunc {types[0]} {whole.text} to {types[1]}"), whole.lanes, dt.int32
         )
     # The contribution of the loops is one number for all lanes and all vectors of the tile.
-    total, constant = memory.index(u, place)
+    total, constant = memory.index(u, point)
     numbers = (dt.wrapped(constant + step * lane, dt.int32) for lane in range(lanes))
     apart = f"<{', '.join(f'i32 {number}' for number in numbers)}>"
     if total is None:

@@ -29,19 +29,19 @@ _SHORT: Final = 12
 #: rows`, on targets of 16 and of 32 registers: more gain little, and lengthen the text.
 _MOST: Final = 4
 #: The most live values per register. LLVM keeps fewer values live than counted here, but from about
-#: this number on it spills: tan at 8 places took twice as long as at 4.
+#: this number on it spills: tan at 8 points took twice as long as at 4.
 _PRESSURE: Final = 2
 
 
 def abreast(info: Analysis, roots: Sequence[UOp], target: DeviceSpec) -> int:
-    """Return the interleave factor: how many places of `roots` to compute interleaved.
+    """Return the interleave factor: how many points of `roots` to compute interleaved.
 
     Parameters
     ----------
     info : Analysis
         The kernel, without transcendental ops.
     roots : sequence of UOp
-        Values of one place.
+        Values of one point.
     target : DeviceSpec
         Device: its registers and costs.
     """
@@ -53,7 +53,7 @@ def abreast(info: Analysis, roots: Sequence[UOp], target: DeviceSpec) -> int:
 
 
 def _alive(info: Analysis, roots: Sequence[UOp]) -> int:
-    """Return the most values of a place that are live at once, without masks."""
+    """Return the most values of a point that are live at once, without masks."""
     order = [u for u in info.order(roots) if info.deps[u]]
     last = {s: step for step, u in enumerate(order) for s in u.src}
     last |= dict.fromkeys(roots, len(order))

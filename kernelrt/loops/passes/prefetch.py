@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_LINES", "WORTH_A_LINE", "Tiled", "begin_of_share", "direct_loads", "is_known",
-    "next_parts", "places_of", "read_after", "read_next", "tiled", "touched_late",
+    "next_parts", "points_of", "read_after", "read_next", "tiled", "touched_late",
 ]  # fmt: skip
 
 #: The least vectors of products for each prefetched line, so that prefetching costs nothing.
@@ -111,7 +111,7 @@ def read_next(
     around = [r for r in opened if trips(r) > 1]
     if not around or trips(closed[0]) < 2:
         return ()
-    places = places_of(info, values, opened, tiles)
+    points = points_of(info, values, opened, tiles)
     inner = math.prod(extent(c) for c in closed[1:]) * tiles.get(closed[0], ONE).factor
     found = []
     for x in dict.fromkeys(x for value in values for x in direct_loads(info, value)):
@@ -125,12 +125,12 @@ def read_next(
             for r in info.deps[x] & set(opened)
             if abs(stride(x.src[1], r) or 0) * x.dtype.itemsize >= LINE
         )
-        if lines * _WORTH <= places * inner:
+        if lines * _WORTH <= points * inner:
             found.append(read)
     return tuple(found)
 
 
-def places_of(
+def points_of(
     info: Analysis, values: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
 ) -> int:
     """Return the number of sums of each of `values` in a tile."""
@@ -206,7 +206,7 @@ def read_after(
     if len(closed) < 2 or tiles.get(closed[-2], ONE).factor > 1:
         return ()
     vectors = -(-extent(closed[-1]) // tiles.get(closed[-1], ONE).lanes)
-    most = places_of(info, values, opened, tiles) * vectors // WORTH_A_LINE
+    most = points_of(info, values, opened, tiles) * vectors // WORTH_A_LINE
     found: list[UOp] = []
     for x in dict.fromkeys(x for value in values for x in direct_loads(info, value)):
         if is_known(x) and is_beyond(x, device) and set(closed[-2:]) <= info.deps[x]:

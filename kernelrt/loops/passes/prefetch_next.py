@@ -22,7 +22,7 @@ from kernelrt.loops.passes.prefetch import (
     begin_of_share,
     direct_loads,
     is_known,
-    places_of,
+    points_of,
     tiled,
 )
 from kernelrt.loops.passes.prefetch_streams import LINE, is_beyond, is_plain
@@ -150,7 +150,7 @@ def operands_after(
         again = any(loop.trips > 1 and loop.range not in info.deps[x] for loop in within)
         if again and is_known(x) and is_beyond(x, device):
             found += _operand_after(x, opened[0], within, tiles, device)
-    vectors = places_of(info, values, opened, tiles) * tiles.get(closed[-1], ONE).places
+    vectors = points_of(info, values, opened, tiles) * tiles.get(closed[-1], ONE).points
     return tuple(found) if len(found) * WORTH_A_LINE <= vectors else ()
 
 

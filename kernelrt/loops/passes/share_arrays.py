@@ -110,7 +110,7 @@ def _start(info: Analysis, store: UOp, load: UOp) -> UOp | None:
     if linear(load.src[1]) != linear(flat_index(inner)):
         return None
     start = simplify(store.src[1] - load.src[1])
-    # Each place of the enclosing loops must have a row of its own.
+    # Each point of the enclosing loops must have a row of its own.
     return start if set(linear(start)[0]) == around else None
 
 
