@@ -24,7 +24,9 @@ __all__ = ["LATE", "reads_of"]
 LATE = 0.2
 
 
-def reads_of(accesses: Accesses, nest: Nest, near: int, places: Mapping[UOp, int]) -> list[Read]:
+def reads_of(
+    accesses: Accesses, nest: Nest, l1_bytes: int, indices: Mapping[UOp, int]
+) -> list[Read]:
     """Return the reads of `nest` for the stall model; none if their arrays fit the L1 cache.
 
     Parameters
@@ -33,19 +35,19 @@ def reads_of(accesses: Accesses, nest: Nest, near: int, places: Mapping[UOp, int
         Accesses of the kernel.
     nest : Nest
         The nest. Only its LOADs of arguments count.
-    near : int
+    l1_bytes : int
         Size of the L1 cache in bytes.
-    places : mapping of UOp to int
+    indices : mapping of UOp to int
         Numbers of the RANGEs.
     """
     params = {x.src[0] for x in nest.loads if x.src[0].op is Op.PARAM}
-    held = sum(param.arg[1] * param.dtype.itemsize for param in params) <= near
+    held = sum(param.arg[1] * param.dtype.itemsize for param in params) <= l1_bytes
     if held or not nest.reduces:
         return []
-    return [_read(accesses, nest, x, places) for x in nest.loads if x.src[0] in params]
+    return [_read(accesses, nest, x, indices) for x in nest.loads if x.src[0] in params]
 
 
-def _read(accesses: Accesses, nest: Nest, x: UOp, places: Mapping[UOp, int]) -> Read:
+def _read(accesses: Accesses, nest: Nest, x: UOp, indices: Mapping[UOp, int]) -> Read:
     """Return the strides of `x` in bytes, smallest first, and the cache sets that they reach.
 
     A stride reaches ``WAY / gcd(stride, WAY)`` different offsets in a cache way. The elements along
@@ -59,7 +61,7 @@ def _read(accesses: Accesses, nest: Nest, x: UOp, places: Mapping[UOp, int]) -> 
     steps.sort(key=lambda step: step[:2])
     return Read(
         size,
-        [places[r] for *_, r in steps],
+        [indices[r] for *_, r in steps],
         [nbytes for nbytes, *_ in steps],
         [WAY // math.gcd(nbytes, WAY) for nbytes, *_ in steps],
         [extent(r) if r in nest.closed else 0 for *_, r in steps],

@@ -16,7 +16,7 @@ from kernelrt.ir import Op, UOp, Variable, const, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.loops.analysis import Analysis
 from kernelrt.loops.partition import FEW, _share
-from kernelrt.loops.passes.pack_operands import _places, contraction, pack
+from kernelrt.loops.passes.pack_operands import _cache_sets, contraction, pack
 from kernelrt.loops.passes.prefetch_streams import LINE, WAY
 
 #: Rows, columns and depth; rows of the operand that lie 4096 bytes apart meet in the cache.
@@ -392,7 +392,7 @@ def test_places_are_those_at_which_rows_begin(build, steps, sizes):
     rows = np.zeros(1, np.int64)
     for step, size in zip(steps, sizes, strict=True):
         rows = (rows[:, None] + 4 * step * np.arange(size)).ravel()
-    assert _places(found, steps) == len(np.unique(rows % WAY // LINE))
+    assert _cache_sets(found, steps) == len(np.unique(rows % WAY // LINE))
 
 
 def test_rows_at_odd_distances_are_as_quick_to_count(build):

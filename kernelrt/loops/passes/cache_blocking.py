@@ -259,11 +259,11 @@ def _blocks(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -
     )
     total = UOp(Op.LOAD, reduce.dtype, (sums, flat_index((panel, line, column))))
     [sink] = substitute([sink], {reduce: total})
-    places = {
+    replacements = {
         rows.before: rows.start() + line,
         columns.before: columns.start() + panel * lanes + column,
     }
-    return moved(sink, places)
+    return moved(sink, replacements)
 
 
 def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
@@ -311,11 +311,11 @@ def _panels(x: UOp, side: _Side, walked: tuple[UOp, UOp, UOp], free: Iterator[in
     depth, outer, step = walked
     own = tuple(new_range(extent(r), next(free)) for r in (side.panel, step, side.inside))
     panel, line, inside = own
-    places = {
+    replacements = {
         side.before: side.start() + panel * side.width + inside,
         depth: outer * extent(step) + line,
     }
-    held = UOp(Op.LOCAL, x.dtype, (moved(x, places), *own))
+    held = UOp(Op.LOCAL, x.dtype, (moved(x, replacements), *own))
     return UOp(Op.LOAD, x.dtype, (held, flat_index((side.panel, step, side.inside))))
 
 

@@ -60,12 +60,12 @@ def needed(element: UOp, own: Sequence[UOp], row: UOp, free: Iterator[int]) -> U
             continue
         if left.op is Op.CONST:
             return ~decided
-        places = {r: new_range(extent(r), next(free)) for r in walked}
-        [left] = substitute([left], places)
+        fresh = {r: new_range(extent(r), next(free)) for r in walked}
+        [left] = substitute([left], fresh)
         some = left.replace(op=Op.BITCAST, dtype=bits, src=(left,), arg=None)
         some = some.alu(Op.NE, const(0, bits)).cast(dt.int32)
         if walked:
-            some = UOp(Op.REDUCE, dt.int32, (some, *places.values()), Op.MAX)
+            some = UOp(Op.REDUCE, dt.int32, (some, *fresh.values()), Op.MAX)
         return ~decided | some.alu(Op.NE, const(0, dt.int32))
     return None
 

@@ -192,7 +192,7 @@ def gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
     lines = max(1, width * itemsize // LINE)
     walked = lines * most_elements(found.depth)
     # A cache set holds as many lines as there are ways.
-    held = min(WAY // LINE, lines * _places(found, steps)) * (target.l1_bytes // WAY)
+    held = min(WAY // LINE, lines * _cache_sets(found, steps)) * (target.l1_bytes // WAY)
     return walked > 2 * held
 
 
@@ -208,19 +208,19 @@ def _work(info: Analysis, found: Contraction, target: DeviceSpec) -> float:
     return work + costs.vector(Op.CAST, dt.float32) * found.load.dtype.is_narrow
 
 
-def _places(found: Contraction, steps: Sequence[int | None]) -> int:
+def _cache_sets(found: Contraction, steps: Sequence[int | None]) -> int:
     """Return the number of cache sets at which rows of the operand begin."""
     # One bit for each byte of a way. Each inner iteration doubles the steps taken along an axis.
-    places = 1
+    offsets = 1
     for r, step in zip(found.depth, steps, strict=True):
         stride, steps_taken = (step or 0) * found.load.dtype.itemsize, 1
         while steps_taken < extent(r):
             more = min(steps_taken, extent(r) - steps_taken)
             by = more * stride % WAY
-            places |= (places << by | places >> WAY - by) & (1 << WAY) - 1
+            offsets |= (offsets << by | offsets >> WAY - by) & (1 << WAY) - 1
             steps_taken += more
     line = (1 << LINE) - 1
-    return sum(bool(places >> at & line) for at in range(0, WAY, LINE))
+    return sum(bool(offsets >> at & line) for at in range(0, WAY, LINE))
 
 
 def _packed(sink: UOp, found: Contraction, lanes: int) -> UOp:
@@ -295,10 +295,10 @@ def _transposed(sink: UOp, found: Contraction) -> UOp:
     return substitute([sink], {found.value: turned})[0]
 
 
-def moved(root: UOp, places: Mapping[UOp, UOp]) -> UOp:
-    """Return `root` with RANGEs substituted by `places`, and its indices simplified."""
+def moved(root: UOp, replacements: Mapping[UOp, UOp]) -> UOp:
+    """Return `root` with RANGEs substituted by `replacements`, and its indices simplified."""
     done: dict[UOp, UOp] = {}
-    for u in toposort(substitute([root], places)):
+    for u in toposort(substitute([root], replacements)):
         src = tuple(done[s] for s in u.src)
         if u.op in (Op.LOAD, Op.STORE):
             src = (src[0], simplify(src[1]), *src[2:])

@@ -140,8 +140,8 @@ class _Words(NamedTuple):
         """Return a word assembled from single loads; elements past the end are padding."""
         predicated = self.left < 0
 
-        def predicate(place: UOp) -> UOp | None:
-            return place < extent(self.along) if predicated else None
+        def predicate(index: UOp) -> UOp | None:
+            return index < extent(self.along) if predicated else None
 
         return self._of([self.step * self.parts + n for n in range(self.parts)], predicate)
 
@@ -150,13 +150,13 @@ class _Words(NamedTuple):
         first = extent(self.step) * self.parts
         return self._of([const(first + n, dt.int64) for n in range(self.left)], lambda _: None)
 
-    def _of(self, places: Sequence[UOp], predicate: Callable[[UOp], UOp | None]) -> UOp:
-        """Return the word of the elements at the indices `places` of the depth."""
+    def _of(self, indices: Sequence[UOp], predicate: Callable[[UOp], UOp | None]) -> UOp:
+        """Return the word of the elements at `indices` of the depth."""
         bits = 32 // self.parts
         total = const(0, dt.int32)
-        for number, place in enumerate(places):
-            element = moved(self.access, {self.along: place})
-            condition = predicate(place) if number else None
+        for number, index in enumerate(indices):
+            element = moved(self.access, {self.along: index})
+            condition = predicate(index) if number else None
             if condition is not None:
                 element = element.replace(src=(*element.src, condition))
             word = self._bits(element)
@@ -165,7 +165,7 @@ class _Words(NamedTuple):
             if condition is not None and self.nothing:
                 word = condition.where(word, const(self.nothing, dt.int32))
             total = total | word << bits * number if number else word
-        for number in range(len(places), self.parts) if self.nothing else ():
+        for number in range(len(indices), self.parts) if self.nothing else ():
             total = total | const(self.nothing, dt.int32) << bits * number
         return total
 
@@ -438,11 +438,11 @@ class _Panels:
             total = total - self._more(load, last)
         total = total.cast(self.found.reduce.dtype)
         [sink] = substitute([self.sink], {self.found.reduce: total})
-        places = {
+        replacements = {
             self.found.columns: self._column(self.panel, self.column),
             self.row: self._line(self.line),
         }
-        return moved(moved(sink, places), self._outside())
+        return moved(moved(sink, replacements), self._outside())
 
     def _outside(self) -> dict[UOp, UOp]:
         """Return RANGEs of blocks, with the numbers of the former RANGEs of rows and columns.

@@ -116,15 +116,17 @@ def computed(predicate: Predicate, tiles: Mapping[UOp, Tile]) -> float:
     iterations = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
     if len(ranges) > len(_PRIMES):
         return 1.0
-    places: Iterable[tuple[int, ...]] = itertools.product(*map(range, iterations))
+    samples: Iterable[tuple[int, ...]] = itertools.product(*map(range, iterations))
     if math.prod(iterations) > _SAMPLES:
-        places = [tuple(map(int, map(operator.mul, at, iterations))) for at in _halton(len(ranges))]
+        samples = [
+            tuple(map(int, map(operator.mul, at, iterations))) for at in _halton(len(ranges))
+        ]
     left = [
         not throughout({
-            r: (place * step, min(place * step + step, size) - 1)
-            for r, size, step, place in zip(ranges, sizes, steps, at, strict=True)
+            r: (i * step, min(i * step + step, size) - 1)
+            for r, size, step, i in zip(ranges, sizes, steps, at, strict=True)
         })
-        for at in places
+        for at in samples
     ]  # fmt: skip
     return sum(left) / max(1, len(left))
 

@@ -158,7 +158,7 @@ def _first_read(
     moves = {abs(steps[r] or 0): steps[r] or 0 for r in around if r in deps}
     if abs(steps[first] or 0) in moves:
         return None
-    places = {last: last + tiles.get(last, ONE).factor}
+    replacements = {last: last + tiles.get(last, ONE).factor}
     for c in closed[1:]:
         if c not in deps:
             continue
@@ -166,10 +166,10 @@ def _first_read(
         if abs(step) not in moves:
             return None
         forward = (step > 0) == (moves[abs(step)] > 0)
-        places[c] = const(extent(c) - 1 if forward else 0, c.dtype)
-    if len(places) == 1:
+        replacements[c] = const(extent(c) - 1 if forward else 0, c.dtype)
+    if len(replacements) == 1:
         return None
-    [index] = substitute([x.src[1]], places)
+    [index] = substitute([x.src[1]], replacements)
     return x.replace(src=(x.src[0], simplify(index)))
 
 
@@ -371,8 +371,8 @@ def _shares(
     begins, row = begin_of_share([inner], of_run * line), begin_of_share(outer, of_rows * apart)
     if begins is None or row is None:
         return []
-    places = {iterated: iterated + 1, **{r: const(0, r.dtype) for r in own}}
-    [start] = substitute([x.src[1]], places)
+    replacements = {iterated: iterated + 1, **{r: const(0, r.dtype) for r in own}}
+    [start] = substitute([x.src[1]], replacements)
     return [
         x.replace(src=(x.src[0], simplify(start + begins + row + (n * apart + number * line))))
         for n in range(of_rows)

@@ -270,8 +270,8 @@ def next_rows(
     for number, x in rows.values():
         if x.op is Op.STORE:
             continue
-        places = {outer: outer + step, walks[number].range: walks[slowest].range}
-        [index] = substitute([x.src[1]], places)
+        replacements = {outer: outer + step, walks[number].range: walks[slowest].range}
+        [index] = substitute([x.src[1]], replacements)
         found.append(x.replace(src=(x.src[0], simplify(index), *x.src[2:])))
     return slowest, tuple(found)
 

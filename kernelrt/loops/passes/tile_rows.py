@@ -189,20 +189,20 @@ class _Blocks:
 
     def _load(self, array: UOp, *at: UOp) -> UOp:
         """Return the element of `array` at the indices `at`, one for each of its RANGEs."""
-        places = dict(zip(array.src[1:], at, strict=True))
-        [index] = substitute([flat_index(array.src[1:])], places)
+        indices = dict(zip(array.src[1:], at, strict=True))
+        [index] = substitute([flat_index(array.src[1:])], indices)
         return UOp(Op.LOAD, array.dtype, (array, simplify(index)))
 
-    def _at(self, value: UOp, own: UOp, place: UOp, line: UOp) -> UOp:
-        """Return `value`, a row element at the RANGE `own`, at index `place` of row `line`."""
+    def _at(self, value: UOp, own: UOp, index: UOp, line: UOp) -> UOp:
+        """Return `value`, a row element at the RANGE `own`, at `index` of row `line`."""
         reads = {
-            x: self._load(self.made[x.src[0]], place, line)
+            x: self._load(self.made[x.src[0]], index, line)
             for x in toposort([value])
             if x.op is Op.LOAD and x.src[0] in self.made and x.src[1] is own
         }
         reads |= {u: self._load(self.made[u], line) for u in self.found.totals if u in self.made}
         [value] = substitute([value], {**reads, **self._copies(value, own, line)})
-        return moved(value, {own: place, self.found.row: self._row(line)})
+        return moved(value, {own: index, self.found.row: self._row(line)})
 
     def _copies(self, value: UOp, own: UOp, line: UOp) -> dict[UOp, UOp]:
         """Return replacements for LOADs of rows in sums of `value`: copies with rows innermost."""
@@ -213,8 +213,8 @@ class _Blocks:
                 if row not in info.deps[x] or own in info.deps[x]:
                     continue
                 *steps, lane = self._new(*map(extent, u.src[1:]), self.sizes.rows)
-                places = {row: self._row(lane), **dict(zip(u.src[1:], steps, strict=True))}
-                held = UOp(Op.LOCAL, x.dtype, (moved(x, places), *steps, lane))
+                replacements = {row: self._row(lane), **dict(zip(u.src[1:], steps, strict=True))}
+                held = UOp(Op.LOCAL, x.dtype, (moved(x, replacements), *steps, lane))
                 copies[x] = self._load(held, *u.src[1:], line)
         return copies
 
@@ -243,13 +243,13 @@ class _Blocks:
         weight = self._load(part, inner, row)
         if predicate is not None:
             weight = weight.replace(src=(*weight.src, predicate))
-        places = {found.fold.src[1]: outer * sizes.part + inner, found.columns: column}
-        factor = moved(found.other, places)
+        replacements = {found.fold.src[1]: outer * sizes.part + inner, found.columns: column}
+        factor = moved(found.other, replacements)
         [value] = substitute([found.fold.src[0]], {found.load: weight, found.other: factor})
         fold = found.fold.replace(src=(value, outer, inner))
         return UOp(Op.LOCAL, fold.dtype, (fold, row, column))
 
-    def _inlined(self, place: UOp, line: UOp) -> UOp:
+    def _inlined(self, index: UOp, line: UOp) -> UOp:
         """Return the element of the computed operand with arrays inlined, to expose its masks."""
         own, made = self.found.operand.src[1], set(self.made.values())
         totals = {u: self._load(self.made[u], line) for u in self.found.totals}
@@ -260,4 +260,4 @@ class _Blocks:
         ]:  # fmt: skip
             chosen = {x: moved(x.src[0].src[0], {x.src[0].src[1]: own}) for x in reads}
             [element] = substitute([element], chosen)
-        return moved(element, {own: place, self.found.row: self._row(line)})
+        return moved(element, {own: index, self.found.row: self._row(line)})
