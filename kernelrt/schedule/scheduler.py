@@ -85,8 +85,8 @@ def schedule(
     ShapeError
         A commit's value and its target differ in dtype or number of elements.
     """
-    for place, value in commits:
-        _check_commit(place, value)
+    for storage, value in commits:
+        _check_commit(storage, value)
     advance()
     values = prepack_matrices([*outputs, *(value for _, value in commits)])
     values = simplify_graph(values)
@@ -131,13 +131,13 @@ class _Scheduling:
                 self._commits.append((target, value))
                 self._changing.add(self._where[target], None)
         self._indexer = Indexer()
-        self._places: dict[UOp, UOp] = {}
+        self._buffers: dict[UOp, UOp] = {}
         self._drafts: list[UnscheduledItem] = []
 
     def run(self, arena: bool) -> Schedule:
         fusion = self._fuse()
         for node in fusion.home:
-            self._places[node] = _intermediate(elements(node.shape), node)
+            self._buffers[node] = _intermediate(elements(node.shape), node)
         for group in fusion.groups:
             if group.kind == "call":
                 self._drafts.append(self._called(group))
@@ -145,7 +145,7 @@ class _Scheduling:
             if group.kind == "region":
                 self._drafts.append(self._run(group))
                 continue
-            stores = lower_group(group, self._places, fusion.orders, self._indexer)
+            stores = lower_group(group, self._buffers, fusion.orders, self._indexer)
             self._drafts.append(KernelDraft(group, stores))
         outputs = [self._output(strip(v)) for v in self._outputs]
         pending = [
@@ -174,32 +174,32 @@ class _Scheduling:
     def _called(self, group: Group) -> CallDraft:
         node = next(iter(group.roots))
         operands = [strip(s) for s in node.src]
-        places = [n if n.op is Op.BUFFER else self._places[n] for n in operands]
-        results = [self._places[node]]
+        buffers = [n if n.op is Op.BUFFER else self._buffers[n] for n in operands]
+        results = [self._buffers[node]]
         if isinstance(node.arg, FfiResult):
-            wanted = {root.arg.index: self._places[root] for root in group.roots}
+            wanted = {root.arg.index: self._buffers[root] for root in group.roots}
             slots = node.arg.callee.slots[: node.arg.callee.n_results]
             results = [
                 wanted[k] if k in wanted else _fresh(size, dtype)
                 for k, (dtype, size) in enumerate(slots)
             ]
-        return CallDraft(group, node, [*results, *places])
+        return CallDraft(group, node, [*results, *buffers])
 
     def _run(self, group: Group) -> RegionDraft:
         nodes = list(group.roots)
         run = run_of(nodes)
-        places = []
+        buffers = []
         for wanted, (size, dtype) in zip(run.given, run.sizes, strict=True):
             if wanted is None:
-                places.append(UOp(Op.BUFFER, dtype, (), Intermediate(size, dtype)))
+                buffers.append(UOp(Op.BUFFER, dtype, (), Intermediate(size, dtype)))
             else:
-                places.append(self._places[nodes[wanted]])
-        places += [self._operand(strip(nodes[0].src[k])) for k in run.operands]
+                buffers.append(self._buffers[nodes[wanted]])
+        buffers += [self._operand(strip(nodes[0].src[k])) for k in run.operands]
         bodies = tuple(schedule((), commits, device=self._device) for commits in run.bodies)
         program = nodes[0].arg.program
         loops = isinstance(program, Loop)
         trip_count = dim_max(program.trip_count) if loops else 1
-        return RegionDraft(group, run, places, bodies, trip_count, loops and program.reverse)
+        return RegionDraft(group, run, buffers, bodies, trip_count, loops and program.reverse)
 
     def _operand(self, node: UOp) -> UOp:
         """Return the BUFFER of a region operand."""
@@ -219,14 +219,14 @@ class _Scheduling:
         """Return the BUFFER of an output: a copy if a commit is about to change the buffer."""
         if node.op is Op.BUFFER:
             return self._copied(node) if self._changes(node) else node
-        if node not in self._places:  # no elements, no kernel
-            self._places[node] = _intermediate(0, node)
-        return self._places[node]
+        if node not in self._buffers:  # no elements, no kernel
+            self._buffers[node] = _intermediate(0, node)
+        return self._buffers[node]
 
     def _source(self, node: UOp) -> UOp:
         """Return the BUFFER of a commit's value: a copy if a commit is about to change it."""
         if node.op is not Op.BUFFER:
-            return self._places[node]
+            return self._buffers[node]
         return self._copied(node) if self._changes(node) else node
 
     def _changes(self, node: UOp) -> bool:

@@ -151,13 +151,13 @@ def test_a_loop_over_rows_looks_at_its_graph_once(monkeypatch):
 
 def test_a_kernel_of_many_stores_computes_each_value_once(monkeypatch):
     looked = []
-    at_place = Emitter._at_place
+    at_point = Emitter._at_point
 
     def count(*args):
         looked.append(None)
-        return at_place(*args)
+        return at_point(*args)
 
-    monkeypatch.setattr(Emitter, "_at_place", count)
+    monkeypatch.setattr(Emitter, "_at_point", count)
     found = []
     for steps in (20, 80):
         x = UOp(Op.PARAM, dt.float32, (), (steps, 64))

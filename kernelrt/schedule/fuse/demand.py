@@ -80,13 +80,13 @@ class Held(NamedTuple):
         Index at which the value is computed into the array.
     loops : Index
         RANGEs over the array, row-major.
-    place : Index
+    element : Index
         Index of the element that is read from the array.
     """
 
     at: Index
     loops: Index
-    place: Index
+    element: Index
 
 
 def demand(
@@ -150,11 +150,11 @@ def _picked(source: UOp, picks: Sequence[UOp], index: Index, indexer: Indexer) -
     """Return the index that `picks` give; an ELEMENT stands for one that is read from data."""
     out: list[UOp] = []
     for pick, dim in zip(picks, source.shape, strict=True):
-        place = indexer.position(pick, index)
-        if place is None:
+        position = indexer.position(pick, index)
+        if position is None:
             element = UOp(Op.ELEMENT, dt.int64, index, pick)
-            place = UOp(Op.BOUND, dt.int64, (element, as_uop(dim)))
-        out.append(place)
+            position = UOp(Op.BOUND, dt.int64, (element, as_uop(dim)))
+        out.append(position)
     return tuple(out)
 
 
@@ -165,8 +165,8 @@ def _some_elements(node: UOp, index: Index, indexer: Indexer) -> UOp | None:
     other loops, even if they are empty.
     """
     sizes: dict[UOp, None] = {}
-    for dim, place in zip(node.shape, index, strict=True):
-        loops = sorted(indexer.ranges(place), key=lambda r: int(r.arg))
+    for dim, position in zip(node.shape, index, strict=True):
+        loops = sorted(indexer.ranges(position), key=lambda r: int(r.arg))
         if loops:
             sizes |= dict.fromkeys((as_uop(dim), *(r.src[0] for r in loops)))
     found: UOp | None = None

@@ -155,7 +155,7 @@ class _Traversal:
         self._order = list(toposort(wanted))
         spread(self._order)
         self._origins: dict[int, Origin] = {}
-        self._places: dict[tuple[int, ...], Origin] = {}
+        self._origins_of_code: dict[tuple[int, ...], Origin] = {}
         self._said: dict[Origin, Origin] = {}
         self._committed = committed
         called = called_with(self._order)
@@ -228,11 +228,13 @@ class _Traversal:
                 noted = sorted(group.values.items(), key=lambda item: -rank[item[0][0]])
                 group.values = {key: value for key, value in noted if key not in group.held}
 
-    def _cover(self, node: UOp, place: tuple[Group, Index], predicates: _Predicates) -> UOp | None:
-        """Return one predicate under which `node` is computed, or read, at a place."""
+    def _cover(
+        self, node: UOp, use: tuple[Group, Index], predicates: _Predicates
+    ) -> UOp | None:
+        """Return one predicate under which `node` is computed, or read, at a use."""
         if None in predicates:
             return None
-        group, index = place
+        group, index = use
         needed = [self._indexer.needed(predicate, index) for predicate in predicates]
         whole = self._indexer.covering(needed, index, node.shape, group.reducing)
         if whole is None or not self._picking:
@@ -374,8 +376,8 @@ class _Traversal:
                     for part, _, index in group.parts:
                         self._request(part, (group, index))
         elif node.op is Op.SCATTER:
-            base, update, *places = node.src
-            for kind, operands in (("update", [update, *places]), ("init", [base])):
+            base, update, *indices = node.src
+            for kind, operands in (("update", [update, *indices]), ("init", [base])):
                 if (group := self._open(node, kind, operands[0].shape)) is not None:
                     for operand in operands:
                         self._request(operand, (group, group.natural))
@@ -436,11 +438,11 @@ class _Traversal:
                 # Each node has its own origin tuple, but most tuples are equal.
                 code, offset, method, caller, scope, _, backward = raw
                 said = (id(code), offset, id(method), id(caller), id(scope), backward)
-                origin = self._places.get(said)
+                origin = self._origins_of_code.get(said)
                 if origin is None:
                     origin = resolve(raw)
                     # Use one object for equal origins, so that comparing them is fast.
-                    origin = self._places[said] = self._said.setdefault(origin, origin)
+                    origin = self._origins_of_code[said] = self._said.setdefault(origin, origin)
                 self._origins[id(raw)] = origin
             group.origins[origin] = None
 

@@ -366,13 +366,13 @@ class Group:
         axes: list[int] = []
         walked: set[UOp] = set()
         for a, dim in enumerate(shape):
-            places = {index[a] for index in indices}
-            if len(places) == 1:
+            along = {index[a] for index in indices}
+            if len(along) == 1:
                 continue
-            if any(i.op is not Op.RANGE or i.src[0] is not as_uop(dim) for i in places):
+            if any(i.op is not Op.RANGE or i.src[0] is not as_uop(dim) for i in along):
                 return None
             axes.append(a)
-            walked |= places
+            walked |= along
         common = self.ranges(outside(indices[0], axes))
         if any(len({index[a] for a in axes}) < len(axes) for index in indices):
             return None

@@ -305,9 +305,9 @@ class Indexer:
             for n in toposort([node], stop=memo.__contains__):
                 if n not in memo:
                     memo[n] = _of_positions(n) and all(memo[s] for s in n.src)
-        return self._place(node, index) if memo[node] else None
+        return self._resolve(node, index) if memo[node] else None
 
-    def _place(self, node: UOp, index: Index) -> UOp:
+    def _resolve(self, node: UOp, index: Index) -> UOp:
         known = self._positions
         stack = [(node, index)]
         while stack:

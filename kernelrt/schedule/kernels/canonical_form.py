@@ -69,7 +69,7 @@ class Forms:
         self._known: dict[tuple[object, ...], Form] = {}
 
     def of(
-        self, stores: Sequence[UOp], loops: Sequence[UOp], places: Mapping[UOp, UOp]
+        self, stores: Sequence[UOp], loops: Sequence[UOp], buffers: Mapping[UOp, UOp]
     ) -> Form:
         """Return the canonical form of a kernel.
 
@@ -79,13 +79,13 @@ class Forms:
             STOREs to BUFFERs.
         loops : sequence of UOp
             RANGEs of the STOREs that belong to no REDUCE, outermost first.
-        places : mapping of UOp to UOp
+        buffers : mapping of UOp to UOp
             Replacements of BUFFERs in the STOREs.
         """
         nodes = toposort(stores)
         if any(n.op is Op.BOUND for n in nodes):
             # A check has the source line of its operation, and equal nodes must have the same one.
-            meant = substitute(stores, {b: p for b, p in places.items() if p is not b})
+            meant = substitute(stores, {b: p for b, p in buffers.items() if p is not b})
             return self._made(meant, loops, frozenset(self._keep))
         holes: dict[UOp, UOp] = {}
         mapping: dict[UOp, UOp] = {}
@@ -93,11 +93,11 @@ class Forms:
         outer = set(loops)
         for node in nodes:
             if node.op is Op.BUFFER:
-                place = places.get(node, node)
-                if place not in holes:
-                    hole = _Hole(len(holes), int(place.arg.size))
-                    holes[place] = UOp(Op.BUFFER, place.dtype, (), hole)
-                mapping[node] = holes[place]
+                buffer = buffers.get(node, node)
+                if buffer not in holes:
+                    hole = _Hole(len(holes), int(buffer.arg.size))
+                    holes[buffer] = UOp(Op.BUFFER, buffer.dtype, (), hole)
+                mapping[node] = holes[buffer]
             elif node.op is Op.RANGE and node not in outer:
                 inner.append(node)
         # Keep the order of the old numbers, since terms are sorted by them.
@@ -105,12 +105,12 @@ class Forms:
         for number, loop in enumerate(sorted(inner, key=lambda r: int(r.arg)), first):
             mapping[loop] = loop.replace(arg=number)
         alike = substitute(stores, mapping)
-        whole = frozenset(h for place, h in holes.items() if place in self._keep)
+        whole = frozenset(h for buffer, h in holes.items() if buffer in self._keep)
         key = (*alike, None, *loops, whole)
         form = self._known.get(key)
         if form is None:
             form = self._known[key] = self._made(alike, loops, whole)
-        meant_by = {hole: place for place, hole in holes.items()}
+        meant_by = {hole: buffer for buffer, hole in holes.items()}
         slots = tuple(_filled(slot, meant_by) for slot in form.slots)
         return Form(form.ast, slots, form.writes, ())
 

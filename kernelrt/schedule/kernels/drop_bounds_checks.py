@@ -88,16 +88,16 @@ def _checked(u: UOp, stored: Mapping[UOp, UOp]) -> _Check | None:
     expanded: for example, a stored index may already have been tested for being negative.
     """
     index, size = u.src[:2]
-    place = _place(index)
-    if place is None or size.op is not Op.CONST or size.arg <= 0:
+    address = _address(index)
+    if address is None or size.op is not Op.CONST or size.arg <= 0:
         return None
-    first = const(0, place.dtype)
+    first = const(0, address.dtype)
     settled: set[UOp] = set()
     while loads := [x for x in _loads(index) if x not in settled]:
         chosen: dict[UOp, UOp] = {}
         for x in loads:
             store = stored.get(x.src[0])
-            if store is not None and _place(store.src[2]) is store.src[1]:
+            if store is not None and _address(store.src[2]) is store.src[1]:
                 at = {y: y.replace(src=(y.src[0], first)) for y in _loads(store.src[2])}
                 [chosen[x]] = substitute([store.src[2]], at)
             else:
@@ -113,19 +113,19 @@ def _loads(value: UOp) -> list[UOp]:
     return [n for n in toposort([value]) if n.op is Op.LOAD]
 
 
-def _place(value: UOp) -> UOp | None:
+def _address(value: UOp) -> UOp | None:
     """Return the address of all BUFFER elements in `value`; None unless there is exactly one."""
     loads = _loads(value)
     plain = all(x.src[0].op is Op.BUFFER and len(x.src) == 2 for x in loads)
-    places = {x.src[1] for x in loads}
-    return places.pop() if plain and len(places) == 1 else None
+    addresses = {x.src[1] for x in loads}
+    return addresses.pop() if plain and len(addresses) == 1 else None
 
 
 def _is_of_all(index: UOp) -> bool:
     """Return whether the loops visit all elements of the BUFFERs that `index` depends on."""
-    place = _place(index)
-    assert place is not None
-    terms, constant = linear(place)
+    address = _address(index)
+    assert address is not None
+    terms, constant = linear(address)
     walked = 1
     for loop, step in sorted(terms.items(), key=lambda term: term[1]):
         if loop.op is not Op.RANGE or loop.src[0].op is not Op.CONST or step != walked:

@@ -37,7 +37,7 @@ STATUS = UOp(Op.PARAM, dt.int64, (), (-1, 1))
 
 def lower_group(
     group: Group,
-    places: Mapping[UOp, UOp],
+    buffers: Mapping[UOp, UOp],
     orders: Mapping[UOp, Order],
     indexer: Indexer,
 ) -> list[UOp]:
@@ -47,26 +47,26 @@ def lower_group(
     ----------
     group : Group
         Fusion group to lower.
-    places : mapping of UOp to UOp
+    buffers : mapping of UOp to UOp
         BUFFER of each stored node.
     orders : mapping of UOp to tuple of int
         Axes, outermost first, of stored nodes that are not row-major.
     indexer : Indexer
         Index arithmetic.
     """
-    return _Lowering(group, places, orders, indexer).stores()
+    return _Lowering(group, buffers, orders, indexer).stores()
 
 
 class _Lowering:
     def __init__(
         self,
         group: Group,
-        places: Mapping[UOp, UOp],
+        buffers: Mapping[UOp, UOp],
         orders: Mapping[UOp, Order],
         indexer: Indexer,
     ) -> None:
         self._group = group
-        self._places = places
+        self._buffers = buffers
         self._orders = orders
         self._indexer = indexer
         self._done: dict[Key, UOp] = {}
@@ -103,7 +103,7 @@ class _Lowering:
 
     def _store(self, root: UOp, value: UOp, index: Index) -> UOp:
         at = self._offset(root, index)
-        return UOp(Op.STORE, root.dtype, (self._places[root], at, self._value(value, index)))
+        return UOp(Op.STORE, root.dtype, (self._buffers[root], at, self._value(value, index)))
 
     def _interior(self, root: UOp, index: Index) -> UOp:
         """Return the STORE of a PAD's interior."""
@@ -112,7 +112,7 @@ class _Lowering:
             i + as_uop(low) if low else i for i, (low, _) in zip(index, pad.arg, strict=True)
         )
         value = self._value(pad.src[0], index)
-        return UOp(Op.STORE, root.dtype, (self._places[root], self._offset(root, at), value))
+        return UOp(Op.STORE, root.dtype, (self._buffers[root], self._offset(root, at), value))
 
     def _padding(self, root: UOp) -> Iterator[UOp]:
         """Yield the STOREs of a PAD's zeros."""
@@ -120,7 +120,7 @@ class _Lowering:
         order = self._orders.get(root, tuple(range(len(root.shape))))
         for index in self._group.slabs(self._group.paddings[root], order):
             at = self._offset(root, index)
-            yield UOp(Op.STORE, root.dtype, (self._places[root], at, zero))
+            yield UOp(Op.STORE, root.dtype, (self._buffers[root], at, zero))
 
     def _join(self, root: UOp) -> list[UOp]:
         axis = root.arg
@@ -130,7 +130,7 @@ class _Lowering:
             there = (*index[:axis], index[axis] + as_uop(before), *index[axis + 1 :])
             at = self._indexer.flat(there, root.shape)
             if elements(part.shape):
-                out.append(UOp(Op.STORE, root.dtype, (self._places[root], at, value)))
+                out.append(UOp(Op.STORE, root.dtype, (self._buffers[root], at, value)))
         return out
 
     def _scatter(self, root: UOp) -> UOp:
@@ -142,10 +142,10 @@ class _Lowering:
         if not frozenset().union(*map(self._checks, index)) <= self._checks(at):
             value = self._guarded(value, index)
         if root.arg is None:
-            return UOp(Op.STORE, root.dtype, (self._places[root], at, value))
+            return UOp(Op.STORE, root.dtype, (self._buffers[root], at, value))
         # Keep all loops: every update counts, also along loops that no index varies with.
         loops = self._group.loops
-        return UOp(Op.STORE, root.dtype, (self._places[root], at, value, *loops), root.arg)
+        return UOp(Op.STORE, root.dtype, (self._buffers[root], at, value, *loops), root.arg)
 
     def _value(self, node: UOp, index: Index) -> UOp:
         """Return a value: as computed already, from a local array, or loaded."""
@@ -161,9 +161,9 @@ class _Lowering:
         if self._indexer.ranges(value).isdisjoint(held.loops):
             return value  # one for all elements
         dims = tuple(as_dim(r.src[0]) for r in held.loops)
-        place = self._indexer.flat(tuple(map(self._known, held.place)), dims)
+        at = self._indexer.flat(tuple(map(self._known, held.element)), dims)
         array = UOp(Op.LOCAL, node.dtype, (value, *held.loops))
-        return UOp(Op.LOAD, node.dtype, (array, place))
+        return UOp(Op.LOAD, node.dtype, (array, at))
 
     def _operand(self, use: Use) -> UOp:
         if is_never(use.predicate):
@@ -259,7 +259,7 @@ class _Lowering:
         if (node, index) not in self._group.reads:
             assert not elements(node.shape), "a use that is not in the record"
             return const(0, node.dtype)
-        place = node if node.op is Op.BUFFER else self._places[node]
+        buffer = node if node.op is Op.BUFFER else self._buffers[node]
         at = self._offset(node, tuple(map(self._known, index)))
         predicate = self._predicate(self._group.reads[node, index], at)
         if self._picking:
@@ -267,7 +267,7 @@ class _Lowering:
             predicate = self._indexer.needed(predicate, (at,))
         if is_never(predicate):
             return const(0, node.dtype)
-        operands = (place, at) if predicate is None else (place, at, predicate)
+        operands = (buffer, at) if predicate is None else (buffer, at, predicate)
         return UOp(Op.LOAD, node.dtype, operands)
 
     def _elementwise(self, node: UOp, index: Index) -> UOp:
@@ -294,10 +294,10 @@ class _Lowering:
         return node
 
     def _iota(self, node: UOp, index: Index, _value: Value) -> UOp:
-        place = self._known(index[0])
-        if all(n.op is not Op.LOAD for n in toposort([place])):
-            self._indices.add(place)
-        return place.cast(node.dtype)
+        element = self._known(index[0])
+        if all(n.op is not Op.LOAD for n in toposort([element])):
+            self._indices.add(element)
+        return element.cast(node.dtype)
 
     def _is_index(self, value: UOp) -> bool:
         """Return whether a value is index arithmetic, which cannot wrap, rather than data."""
@@ -310,15 +310,15 @@ class _Lowering:
 
     def _bound(self, node: UOp, _index: Index, value: Value) -> UOp:
         (use,) = value.uses
-        place = self._operand(use)
+        position = self._operand(use)
         size = self._indexer.simplify(node.src[1])
-        if in_range(place, size):
-            return place
-        predicate = self._predicate(value.predicate, place)
+        if in_range(position, size):
+            return position
+        predicate = self._predicate(value.predicate, position)
         if predicate is not None:
-            place, size = _zero_unless(predicate, place), _long_enough(size, predicate)
+            position, size = _zero_unless(predicate, position), _long_enough(size, predicate)
         arg = (0, node.arg or False)
-        return inherit(UOp(Op.BOUND, node.dtype, (place, size, STATUS), arg), node)
+        return inherit(UOp(Op.BOUND, node.dtype, (position, size, STATUS), arg), node)
 
     def _reduce(self, node: UOp, _index: Index, value: Value) -> UOp:
         reducer, axes = node.arg
@@ -389,8 +389,8 @@ def _some_elements(node: UOp, index: Index, pick: UOp) -> UOp | None:
     """
     sizes: dict[UOp, None] = {}
     inside = {n for n in toposort([pick]) if n.op is Op.RANGE}
-    for dim, place in zip(node.shape, index, strict=True):
-        outside = [n for n in toposort([place]) if n.op is Op.RANGE and n not in inside]
+    for dim, position in zip(node.shape, index, strict=True):
+        outside = [n for n in toposort([position]) if n.op is Op.RANGE and n not in inside]
         if outside:
             sizes |= dict.fromkeys((as_uop(dim), *(r.src[0] for r in outside)))
     found: UOp | None = None

@@ -164,7 +164,7 @@ class RegionDraft:
         Fusion group that it was made from.
     run : Run
         Slots and ports of the region.
-    places : list of UOp
+    buffers : list of UOp
         The BUFFER of each slot.
     bodies : tuple of Schedule
         Schedules of the bodies.
@@ -178,7 +178,7 @@ class RegionDraft:
 
     group: Group
     run: Run
-    places: list[UOp]
+    buffers: list[UOp]
     bodies: tuple[Schedule, ...]
     trip_count: int
     reverse: bool
@@ -192,27 +192,27 @@ class RegionDraft:
     @property
     def reads(self) -> list[UOp]:
         """BUFFERs of the operands."""
-        return list(dict.fromkeys(self.places[len(self.run.given) :]))
+        return list(dict.fromkeys(self.buffers[len(self.run.given) :]))
 
     @property
     def writes(self) -> list[UOp]:
         """BUFFERs of the results."""
-        return self.places[: len(self.run.given)]
+        return self.buffers[: len(self.run.given)]
 
     def redirect(self, old: UOp, new: UOp) -> None:
         """Replace BUFFER `old` by `new` in all reads and writes."""
-        if old in self.places[len(self.run.given) :]:
+        if old in self.buffers[len(self.run.given) :]:
             self.renewed.add(new)
-        self.places = [new if place is old else place for place in self.places]
+        self.buffers = [new if buffer is old else buffer for buffer in self.buffers]
 
     def finish(self, _forms: Forms) -> RegionItem:
         """Return the region as an item."""
         run, written = self.run, len(self.run.given)
         renewed = tuple(
-            k for k, b in enumerate(self.places) if k >= written and root(b) in self.renewed
+            k for k, b in enumerate(self.buffers) if k >= written and root(b) in self.renewed
         )
         return RegionItem(
-            self.bodies, tuple(self.places), tuple(range(written)), run.ports, run.copies,
+            self.bodies, tuple(self.buffers), tuple(range(written)), run.ports, run.copies,
             self.trip_count, self.reverse, run.count_slot, run.condition_slot, run.choice_slot,
             self.fails, renewed, tuple(reversed(self.group.origins)),
         )  # fmt: skip

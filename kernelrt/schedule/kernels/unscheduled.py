@@ -58,26 +58,26 @@ class KernelDraft:
     @property
     def reads(self) -> list[UOp]:
         """BUFFERs that are loaded or updated."""
-        updated = [self.place(s) for s in self.stores if s.arg is not None]
+        updated = [self.buffer_of(s) for s in self.stores if s.arg is not None]
         return list(dict.fromkeys([*self.loads, *updated]))
 
     @property
     def writes(self) -> list[UOp]:
         """BUFFERs that are written."""
-        return list(dict.fromkeys(map(self.place, self.stores)))
+        return list(dict.fromkeys(map(self.buffer_of, self.stores)))
 
-    def place(self, access: UOp) -> UOp:
+    def buffer_of(self, access: UOp) -> UOp:
         """Return the BUFFER that a STORE or LOAD accesses."""
         return self._renamed.get(access.src[0], access.src[0])
 
     def stores_to(self, buffer: UOp) -> list[UOp]:
         """Return the STOREs to `buffer`: one, or one for each operand of a CAT."""
-        return [s for s in self.stores if self.place(s) is buffer]
+        return [s for s in self.stores if self.buffer_of(s) is buffer]
 
     def loads_of(self, buffer: UOp) -> list[UOp]:
         """Return the LOADs of `buffer`."""
         nodes = toposort(self.stores)
-        return [n for n in nodes if n.op is Op.LOAD and self.place(n) is buffer]
+        return [n for n in nodes if n.op is Op.LOAD and self.buffer_of(n) is buffer]
 
     def redirect(self, old: UOp, new: UOp) -> None:
         """Replace BUFFER `old` by `new` in all reads and writes."""
@@ -139,7 +139,7 @@ class CallDraft:
         Fusion group that it was made from.
     node : UOp
         The CALL (tensor stage). If the function has several results, the CALL of any of them.
-    places : list of UOp
+    buffers : list of UOp
         BUFFERs of the results, then of the operands.
     renewed : set of UOp
         BUFFERs from which the call reads the new value of a commit.
@@ -147,7 +147,7 @@ class CallDraft:
 
     group: Group
     node: UOp
-    places: list[UOp]
+    buffers: list[UOp]
     renewed: set[UOp] = field(default_factory=set)
 
     @property
@@ -158,12 +158,12 @@ class CallDraft:
     @property
     def reads(self) -> list[UOp]:
         """BUFFERs of the operands."""
-        return list(dict.fromkeys(self.places[self._n :]))
+        return list(dict.fromkeys(self.buffers[self._n :]))
 
     @property
     def writes(self) -> list[UOp]:
         """BUFFERs of the results."""
-        return self.places[: self._n]
+        return self.buffers[: self._n]
 
     @property
     def _n(self) -> int:
@@ -171,13 +171,13 @@ class CallDraft:
 
     def redirect(self, old: UOp, new: UOp) -> None:
         """Replace BUFFER `old` by `new` in all reads and writes."""
-        if old in self.places[self._n :]:
+        if old in self.buffers[self._n :]:
             self.renewed.add(new)
-        self.places = [new if place is old else place for place in self.places]
+        self.buffers = [new if buffer is old else buffer for buffer in self.buffers]
 
     def finish(self, _forms: Forms) -> KernelItem:
         """Return the call as a kernel that does nothing else."""
-        slots, callee, n = [*self.places], self.node.arg.callee, self._n
+        slots, callee, n = [*self.buffers], self.node.arg.callee, self._n
         params = [UOp(Op.PARAM, b.dtype, (), (k, int(b.arg.size))) for k, b in enumerate(slots)]
         if callee.takes_status:
             params.append(UOp(Op.PARAM, dt.int64, (), (len(slots), 1)))

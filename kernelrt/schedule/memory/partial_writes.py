@@ -411,8 +411,8 @@ def _elements(node: UOp, span: _Span) -> UOp:
 def _joined(parts: Sequence[_Part], span: _Span, shape: tuple[Dim, ...], added: int) -> UOp:
     """Concatenate `parts` of a value of `shape`; the result's axes may be merged."""
     axis, first, _ = span
-    places = [p - first for low, high, _ in parts for p in (low, high)]
-    grouped, unit = _grouped(shape, axis, places)
+    bounds = [p - first for low, high, _ in parts for p in (low, high)]
+    grouped, unit = _grouped(shape, axis, bounds)
     out: list[UOp] = []
     for low, high, source in parts:
         own = _Span(axis, low - source.begin, high - source.begin)
@@ -429,9 +429,9 @@ def _behind(shape: tuple[Dim, ...], axis: int) -> int:
 
 
 def _grouped(
-    shape: tuple[Dim, ...], axis: int, places: Sequence[int]
+    shape: tuple[Dim, ...], axis: int, bounds: Sequence[int]
 ) -> tuple[tuple[Dim, ...], int]:
-    """Merge as few axes of `shape` from `axis` on as put all `places` between two elements.
+    """Merge as few axes of `shape` from `axis` on as put all `bounds` between two elements.
 
     Returns
     -------
@@ -442,5 +442,5 @@ def _grouped(
     """
     sizes = _known_axes(shape, axis)
     units = [prod(sizes[k:]) for k in range(1, len(sizes) + 1)]
-    k = next(k for k, unit in enumerate(units, 1) if all(p % unit == 0 for p in places))
+    k = next(k for k, unit in enumerate(units, 1) if all(p % unit == 0 for p in bounds))
     return (*shape[:axis], prod(sizes[:k]), *shape[axis + k :]), units[k - 1]

@@ -23,7 +23,7 @@ _ARENA: Final = object()
 def verify_steps(
     steps: Sequence[Access],
     deps: Sequence[Sequence[int]],
-    places: Mapping[Intermediate, int],
+    arena_offsets: Mapping[Intermediate, int],
     label: Callable[[int], str],
 ) -> None:
     """Check the order of steps and the arena offsets of their intermediates.
@@ -42,7 +42,7 @@ def verify_steps(
         Accesses of each step, in execution order.
     deps : sequence
         For each step, the steps that it waits for.
-    places : mapping of Intermediate to int
+    arena_offsets : mapping of Intermediate to int
         Byte offset in the arena of each intermediate that the arena holds.
     label : callable
         Returns the name of a step for error messages.
@@ -52,16 +52,16 @@ def verify_steps(
     SpecError
         A rule is broken. The message names the step and the rule.
     """
-    _Steps(steps, deps, places, label).run()
+    _Steps(steps, deps, arena_offsets, label).run()
 
 
 class _Steps:
     def __init__(
         self, steps: Sequence[Access], deps: Sequence[Sequence[int]],
-        places: Mapping[Intermediate, int], label: Callable[[int], str],
+        arena_offsets: Mapping[Intermediate, int], label: Callable[[int], str],
     ) -> None:  # fmt: skip
         self._steps = steps
-        self._places = places
+        self._arena_offsets = arena_offsets
         self._label = label
         for k, waits in enumerate(deps):
             if any(not 0 <= d < k for d in waits):
@@ -97,7 +97,7 @@ class _Steps:
 
     def _offset(self, region: ByteRange) -> int | None:
         """Return the arena offset of the storage of `region`, or None if it is not there."""
-        return self._places.get(region.storage)
+        return self._arena_offsets.get(region.storage)
 
     def _spans(self, region: ByteRange) -> list[Span]:
         offset = self._offset(region)

@@ -149,7 +149,7 @@ def _slots_of_call(call: UOp) -> _Slots:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Location:
     """Bytes of a BUFFER in the access log.
 
     Attributes
@@ -185,7 +185,7 @@ class _Verifier:
             self._targets.setdefault(target, []).append(number)
             self._changing.add(where[target], None)
         self._written: dict[UOp, int] = {}
-        self._places: dict[UOp, _Place] = {}
+        self._locations: dict[UOp, _Location] = {}
         self._slots: dict[UOp, _Slots] = {}
         self._failing = [
             k for k, item in enumerate(made.items)
@@ -250,19 +250,19 @@ class _Verifier:
                 )
 
     def _check_output(self, output: UOp) -> None:
-        place = self._place(output)
-        if place.own is not None and place.own in self._made.arena_offsets:
+        location = self._location(output)
+        if location.own is not None and location.own in self._made.arena_offsets:
             raise SpecError(
                 f"schedule: the output {_name(output)} lies in the arena; an output needs its "
                 "own storage"
             )
-        for span in place.storage.spans(place.start, place.stop):
-            if place.own is None and span.writer >= 0:
+        for span in location.storage.spans(location.start, location.stop):
+            if location.own is None and span.writer >= 0:
                 raise SpecError(
                     f"schedule: {self._label(span.writer)} writes the output {_name(output)}, "
                     "which is stored data that no item may change"
                 )
-            if place.own is not None and span.writer < 0:
+            if location.own is not None and span.writer < 0:
                 raise SpecError(f"schedule: no item writes all of the output {_name(output)}")
 
     # Items
@@ -344,13 +344,13 @@ class _Verifier:
 
     # Accesses
 
-    def _place(self, buffer: UOp) -> _Place:
-        found = self._places.get(buffer)
+    def _location(self, buffer: UOp) -> _Location:
+        found = self._locations.get(buffer)
         if found is None:
-            found = self._places[buffer] = self._find_place(buffer)
+            found = self._locations[buffer] = self._find_location(buffer)
         return found
 
-    def _find_place(self, buffer: UOp) -> _Place:
+    def _find_location(self, buffer: UOp) -> _Location:
         region, whole = self._where[buffer], root(buffer)
         if whole is not buffer and not self._where[whole].covers(region):
             raise SpecError(
@@ -363,26 +363,26 @@ class _Verifier:
             storage, offset = _ARENA, self._made.arena_offsets[own]
         bytes_of = self._ledger.storage(storage)
         still = own is None and not self._changing.meeting(region)
-        return _Place(bytes_of, offset + region.start, offset + region.stop, own, still)
+        return _Location(bytes_of, offset + region.start, offset + region.stop, own, still)
 
     def _read(
         self, k: int, slot: int, buffer: UOp, *, renewed: bool, nbytes: int | None = None
     ) -> None:
-        place = self._place(buffer)
-        if place.still and not renewed:
+        location = self._location(buffer)
+        if location.still and not renewed:
             return
-        stop = place.stop if nbytes is None else place.start + nbytes
-        spans = place.storage.spans(place.start, stop)
+        stop = location.stop if nbytes is None else location.start + nbytes
+        spans = location.storage.spans(location.start, stop)
         for span in spans:
             writer = span.writer
-            if place.own is not None and span.value is not place.own:
+            if location.own is not None and span.value is not location.own:
                 self._fault(
                     k, f"reads {_name(buffer)}, but some bytes are missing: "
                     + ("never written" if writer < 0 else f"{self._label(writer)} overwrote them")
                 )  # fmt: skip
-            if place.own is None and renewed and writer < 0:
+            if location.own is None and renewed and writer < 0:
                 self._fault(k, f"reads the new content of {_name(buffer)} before the commit")
-            if place.own is None and not renewed and writer >= 0:
+            if location.own is None and not renewed and writer >= 0:
                 self._fault(
                     k, f"reads the old content of {_name(buffer)}, which {self._label(writer)} "
                     "has replaced"
@@ -390,14 +390,14 @@ class _Verifier:
         self._check_forced(k, f"reads {_name(buffer)}", self._ledger.read(k, slot, spans))
 
     def _write(self, k: int, slot: int, buffer: UOp, nbytes: int | None = None) -> None:
-        place = self._place(buffer)
-        stop = place.stop if nbytes is None else place.start + nbytes
-        value: Intermediate | int | None = place.own
-        if place.own is None:
-            value = self._commit(k, buffer, stop - place.start)
-        if place.start == stop:
+        location = self._location(buffer)
+        stop = location.stop if nbytes is None else location.start + nbytes
+        value: Intermediate | int | None = location.own
+        if location.own is None:
+            value = self._commit(k, buffer, stop - location.start)
+        if location.start == stop:
             return
-        for span in place.storage.put(Span(place.start, stop, k, value)):
+        for span in location.storage.put(Span(location.start, stop, k, value)):
             self._check_overwritten(k, slot, buffer, span)
             if isinstance(value, int) and isinstance(span.value, int) and span.value > value:
                 self._fault(

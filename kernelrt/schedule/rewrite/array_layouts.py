@@ -213,12 +213,12 @@ def _inherited(node: UOp, orders: dict[UOp, Order]) -> Order | None:
 
 def _reshaped(source: UOp, order: Order, node: UOp) -> Order | None:
     """Return the order after a RESHAPE, or None if it merges axes that are not adjacent."""
-    places: dict[int, list[int]] = {}
+    axes_at: dict[int, list[int]] = {}
     for old, new in groups_of_axes(source.shape, node.shape):
         positions = [order.index(a) for a in old]
         if positions != list(range(positions[0], positions[0] + len(old))):
             return None
-        places[positions[0]] = new
-    placed = [a for position in sorted(places) for a in places[position]]
+        axes_at[positions[0]] = new
+    kept = [a for position in sorted(axes_at) for a in axes_at[position]]
     # Axes of size 1 may be anywhere.
-    return (*(a for a in range(len(node.shape)) if a not in placed), *placed)
+    return (*(a for a in range(len(node.shape)) if a not in kept), *kept)

@@ -22,23 +22,23 @@ def row_of_one(node: UOp) -> UOp | None:
     UOp or None
         The row, with the shape of the summed value; None if `node` is no such sum.
     """
-    place = _place(node)
-    return None if place is None else node.src[0].src[1]
+    selected = _selected(node)
+    return None if selected is None else node.src[0].src[1]
 
 
 def looked_up(node: UOp) -> UOp:
     """Return a GATHER for the masked sum `node`, for which :func:`row_of_one` returns a row."""
-    place = _place(node)
-    assert place is not None
+    selected = _selected(node)
+    assert selected is not None
     row, axes = node.src[0].src[1], node.arg[1]
     indices, kept = [], 0
     for axis, size in enumerate(row.shape):
         if axis in axes:
-            indices.append(reshaped(place, node.shape))
+            indices.append(reshaped(selected, node.shape))
             continue
-        count = size if isinstance(size, UOp) else const(size, place.dtype)
+        count = size if isinstance(size, UOp) else const(size, selected.dtype)
         ones = tuple(size if a == kept else 1 for a in range(len(node.shape)))
-        along = reshaped(UOp(Op.IOTA, place.dtype, (count,)), ones)
+        along = reshaped(UOp(Op.IOTA, selected.dtype, (count,)), ones)
         indices.append(expanded(along, node.shape))
         kept += 1
     found = UOp(Op.GATHER, row.dtype, (row, *indices))
@@ -46,7 +46,7 @@ def looked_up(node: UOp) -> UOp:
     return found.alu(Op.ADD, full(const(0, row.dtype), node.shape))
 
 
-def _place(node: UOp) -> UOp | None:
+def _selected(node: UOp) -> UOp | None:
     """Return the index of the selected element, or None.
 
     The index is within bounds. It has size 1 along the one axis of the sum.
@@ -61,9 +61,9 @@ def _place(node: UOp) -> UOp | None:
     kept = tuple(1 if a == axis else d for a, d in enumerate(x.shape))
     for positions, spread in (x.src[0].src, x.src[0].src[::-1]):
         if _counts(positions, axis) and spread.op is Op.EXPAND:
-            [place] = spread.src
-            if place.shape[axis] == 1 and place.vmin >= 0 and place.vmax < size:
-                return expanded(place, kept)
+            [selected] = spread.src
+            if selected.shape[axis] == 1 and selected.vmin >= 0 and selected.vmax < size:
+                return expanded(selected, kept)
     return None
 
 

@@ -141,29 +141,29 @@ def _matrix(factor: UOp, other: UOp, product: UOp) -> _Matrix | None:
     node, steps = core_of(factor)
     # Pack the source of the movement ops rather than their result, if possible.
     for k, core in enumerate((node, *steps)):
-        places: list[int | None] | None = list(range(len(core.shape)))
+        axes: list[int | None] | None = list(range(len(core.shape)))
         for step in steps[k:]:
-            places = axes_above(step, places) if places is not None else None
-        if places is not None and is_static(core.shape):
-            return _as_matrix(core, places, varying_axes(other), product)
+            axes = axes_above(step, axes) if axes is not None else None
+        if axes is not None and is_static(core.shape):
+            return _as_matrix(core, axes, varying_axes(other), product)
     return None
 
 
 def _as_matrix(
-    core: UOp, places: Sequence[int | None], beside: Collection[int], product: UOp
+    core: UOp, axes: Sequence[int | None], beside: Collection[int], product: UOp
 ) -> _Matrix | None:
-    """Return `core` as a matrix; its axes are at `places` of the summed value."""
+    """Return `core` as a matrix; `axes` are its axes along those of the summed value."""
     summed = product.arg[1]
     batch: list[int] = []
     columns: list[int] = []
     depth: list[int] = []
     rows = 1
-    for axis, (place, size) in enumerate(zip(places, product.src[0].shape, strict=True)):
-        if place is None or core.shape[place] == 1:
+    for axis, (own, size) in enumerate(zip(axes, product.src[0].shape, strict=True)):
+        if own is None or core.shape[own] == 1:
             rows *= 1 if axis in summed else dim_max(size)
         else:
             kind = depth if axis in summed else batch if axis in beside else columns
-            kind.append(place)
+            kind.append(own)
     whole = {k for k, n in enumerate(core.shape) if n != 1} == {*batch, *columns, *depth}
     deep = elements(tuple(core.shape[k] for k in depth)) >= _DEPTH
     if len(columns) != 1 or not whole or not deep:
