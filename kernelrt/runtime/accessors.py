@@ -58,7 +58,7 @@ class PlanParts:
     deps: list[tuple[int, ...]]
     outputs: list[int]
     ast_map: dict[Hashable, int]
-    places: dict[Intermediate, int]
+    arena_offsets: dict[Intermediate, int]
     arena_size: int
     decisions: tuple[Decision, ...] = ()
 

@@ -117,12 +117,12 @@ class Layout:
         other.entries = list(self.entries)
         return other
 
-    def moved(self, places: Mapping[int, Buffer]) -> Layout:
+    def moved(self, replacements: Mapping[int, Buffer]) -> Layout:
         """Return a layout with some given buffers, and their views, replaced."""
         other = Layout()
         for i, entry in enumerate(self.entries):
-            buffer = places.get(i, entry.buffer)
-            base = None if entry.base is None else places.get(entry.base)
+            buffer = replacements.get(i, entry.buffer)
+            base = None if entry.base is None else replacements.get(entry.base)
             if base is not None:
                 buffer = base.view(entry.byte_offset, entry.size, entry.dtype)
             other.entries.append(replace(entry, buffer=buffer))

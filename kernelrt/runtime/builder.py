@@ -25,7 +25,7 @@ from kernelrt.runtime.plan_ops import (
     PreparedRegion,
     written,
 )
-from kernelrt.runtime.verify_region import check_places
+from kernelrt.runtime.verify_region import check_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -348,16 +348,16 @@ class ExecutionPlanBuilder:
             deps = op_order.edges(ops, layout)
         self._check_written(ops, layout)
         keep = {own for i in self._outputs if (own := layout.root_of(i).own) is not None}
-        places, size = op_order.arena(ops, deps, layout, keep, reuse=reuse_memory)
-        op_order.verify(ops, deps, layout, places)
-        return self.assemble(layout, ops, deps, places, size)
+        arena_offsets, size = op_order.arena(ops, deps, layout, keep, reuse=reuse_memory)
+        op_order.verify(ops, deps, layout, arena_offsets)
+        return self.assemble(layout, ops, deps, arena_offsets, size)
 
     def assemble(
         self,
         layout: Layout,
         ops: list[PreparedOp],
         deps: Sequence[tuple[int, ...]],
-        places: Mapping[Intermediate, int],
+        arena_offsets: Mapping[Intermediate, int],
         arena_size: int,
         decisions: Sequence[Decision] = (),
     ) -> ExecutionPlan:
@@ -370,7 +370,7 @@ class ExecutionPlanBuilder:
                 [tuple(d) for d in deps],
                 list(self._outputs),
                 dict(self._ast_map),
-                dict(places),
+                dict(arena_offsets),
                 arena_size,
                 tuple(decisions),
             )
@@ -388,9 +388,9 @@ class ExecutionPlanBuilder:
             )
 
     def _check_op(self, op: PreparedOp) -> None:
-        places = range(len(self._layout.entries))
+        indices = range(len(self._layout.entries))
         for index in op.buffer_indices:
-            if type(index) is not int or index not in places:
+            if type(index) is not int or index not in indices:
                 self._check_index(op.label, index)
         for index in written(op):
             buffer = self._layout.entries[index].buffer
@@ -403,7 +403,7 @@ class ExecutionPlanBuilder:
         elif isinstance(op, PreparedBufferView):
             self._check_view(op)
         elif isinstance(op, PreparedRegion):
-            check_places(op, self._layout)
+            check_ranges(op, self._layout)
 
     def _check_kernel(self, op: PreparedKernel) -> None:
         if op.device != self.device:
@@ -429,13 +429,13 @@ class ExecutionPlanBuilder:
 
     def _check_overlap(self, op: PreparedKernel) -> None:
         """Check that no output overlaps in part: code from an AST may use any element order."""
-        places = [
+        operands = [
             (b, self._layout.region(b), self._layout.entries[b].dtype.itemsize)
             for b in op.buffer_indices
         ]
         for slot in op.output_indices:
-            out, here, size = places[slot]
-            for b, other, other_size in places:
+            out, here, size = operands[slot]
+            for b, other, other_size in operands:
                 in_step = here.start == other.start and size == other_size
                 if not in_step and here.meets(other):
                     raise PlanBuildError(

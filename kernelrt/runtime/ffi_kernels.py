@@ -134,7 +134,7 @@ class PreparedForeignCall(PreparedCustomFunction):
         return Addressed(_Caller(self.callee, self.function), nbytes, self.callee.n_results)
 
 
-def host_call(ident: int, item: KernelItem, places: Sequence[int]) -> PreparedForeignCall:
+def host_call(ident: int, item: KernelItem, buffer_indices: Sequence[int]) -> PreparedForeignCall:
     """Return the plan operation for a schedule item that calls a Python function.
 
     Parameters
@@ -143,13 +143,13 @@ def host_call(ident: int, item: KernelItem, places: Sequence[int]) -> PreparedFo
         Id of the operation.
     item : KernelItem
         Schedule item.
-    places : sequence of int
+    buffer_indices : sequence of int
         Index of the plan's buffer for each slot.
     """
     callee: FfiFunction = item.ast.src[0].arg
     function: Any = callee.function
     return PreparedForeignCall(
-        ident, function, tuple(places), item.writes, callee=callee, origins=item.origins
+        ident, function, tuple(buffer_indices), item.writes, callee=callee, origins=item.origins
     )
 
 
@@ -178,16 +178,16 @@ class _Caller:
             for result, value in zip(results, self._once(operands), strict=True):
                 result[...] = value
             return
-        places = [*np.ndindex(*callee.rows)]
+        rows = [*np.ndindex(*callee.rows)]
         # Indexing an array by all its axes gives a scalar; asarray makes it a 0-d array.
         given = []
-        for p in places:
-            values = self._once([np.asarray(operand[p]) for operand in operands])
+        for row in rows:
+            values = self._once([np.asarray(operand[row]) for operand in operands])
             # Copy: the function may return the same array each time.
             given.append([np.array(value) for value in values])
-        for place, values in zip(places, given, strict=True):
+        for row, values in zip(rows, given, strict=True):
             for result, value in zip(results, values, strict=True):
-                result[place] = value
+                result[row] = value
 
     def _once(self, operands: list[Any]) -> list[Any]:
         returned = self._function(*operands)

@@ -376,12 +376,12 @@ class _Programs(Sequence["ProgramSpec"], Generic[_Kernel]):
     def __getitem__(self, index: slice) -> list[ProgramSpec]: ...
 
     def __getitem__(self, index: int | slice) -> ProgramSpec | list[ProgramSpec]:
-        places = range(len(self._kernels))[index]
-        if isinstance(places, range):
-            return [self[at] for at in places]
-        if places not in self._rendered:
-            self._rendered[places] = self._render(self._kernels[places])
-        return self._rendered[places]
+        indices = range(len(self._kernels))[index]
+        if isinstance(indices, range):
+            return [self[at] for at in indices]
+        if indices not in self._rendered:
+            self._rendered[indices] = self._render(self._kernels[indices])
+        return self._rendered[indices]
 
 
 #: Default kernel cache.

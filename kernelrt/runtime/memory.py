@@ -42,7 +42,7 @@ class PlanMemory:
         # The first attribute, so that the holds are freed first when the plan is freed.
         self._holds: list[memoryview] = []
         self._arrays: dict[int, list[Any]] = {}
-        self._places: dict[int, list[tuple[int, int]]] = {}
+        self._slots: dict[int, list[tuple[int, int]]] = {}
         self._layout = parts.layout
         self._ops = ops
         # Replacing buffers does not change which entries are views of which.
@@ -80,10 +80,10 @@ class PlanMemory:
                   for i in self._written())  # fmt: skip
         return any(entry.buffer is not None for entry in wholes)
 
-    def arrays(self, index: int, place: Callable[[int, int], tuple[int, object]]) -> list[Any]:
+    def arrays(self, index: int, pointer_of: Callable[[int, int], tuple[int, object]]) -> list[Any]:
         """Return the arrays to pass to the custom function at `index`. A rebind replaces them.
 
-        Arrays of ports are made anew for each call, at the addresses that `place` returns.
+        Arrays of ports are made anew for each call, at the addresses that `pointer_of` returns.
         """
         found = self._arrays.get(index)
         if found is None:
@@ -95,7 +95,8 @@ class PlanMemory:
         found = list(found)
         for at, b in ports:
             entry = self._layout.entries[b]
-            window = _Window(*place(index, at), entry.size, entry.dtype, at in op.output_indices)
+            pointer, owner = pointer_of(index, at)
+            window = _Window(pointer, owner, entry.size, entry.dtype, at in op.output_indices)
             found[at] = np.asarray(window)
         return found
 
@@ -121,10 +122,10 @@ class PlanMemory:
         self._check_rebind(index, buffer)
         return self.plan_move({index: buffer})
 
-    def plan_move(self, places: Mapping[int, Buffer]) -> tuple[Layout, dict[int, Buffer]]:
+    def plan_move(self, replacements: Mapping[int, Buffer]) -> tuple[Layout, dict[int, Buffer]]:
         """Plan the replacement of several buffers whose sizes and dtypes are known to match."""
-        layout = self._layout.moved(places)
-        parts = (i for index in places for i in self._parts_of(index))
+        layout = self._layout.moved(replacements)
+        parts = (i for index in replacements for i in self._parts_of(index))
         new = {i: b for i in parts if (b := layout.entries[i].buffer) is not None}
         self._check_overlap(new)
         return layout, new
@@ -138,15 +139,15 @@ class PlanMemory:
         """Return whether the plan writes a buffer or a view of it."""
         return not self._written().isdisjoint(self._parts_of(index))
 
-    def following(self, other: PlanMemory, places: Mapping[int, Buffer]) -> dict[int, Buffer]:
+    def following(self, other: PlanMemory, replacements: Mapping[int, Buffer]) -> dict[int, Buffer]:
         """Map given buffers that lie within replaced buffers of another plan to their new views.
 
-        `places` maps buffer indices of the other plan to the buffers that replace them.
+        `replacements` maps buffer indices of the other plan to the buffers that replace them.
         """
         found = {}
         for i in self.given():
             here, old = self.region(i), self.live(i)
-            for j, new in places.items():
+            for j, new in replacements.items():
                 there = other.region(j)
                 if there.covers(here) and here.nbytes:
                     found[i] = new.view(here.start - there.start, old.size, old.dtype)
@@ -225,7 +226,7 @@ class PlanMemory:
 
     def copy_of_state(self) -> dict[int, Buffer]:
         """Copy the given buffers that the plan writes, and given buffers that overlap them."""
-        places = {}
+        copies = {}
         for island, group in self._written_groups():
             # The copy starts at the same offset in a cache line, to keep the alignment.
             pad = island.start % ALIGNMENT
@@ -233,9 +234,9 @@ class PlanMemory:
             for i in group:
                 source = self.live(i)
                 start = pad + self.region(i).start - island.start
-                places[i] = copy.view(start, source.size, source.dtype)
-                places[i].content()[...] = source.content()
-        return places
+                copies[i] = copy.view(start, source.size, source.dtype)
+                copies[i].content()[...] = source.content()
+        return copies
 
     def state(self) -> list[Buffer]:
         """List the given buffers that the plan writes, and given buffers that overlap them."""
@@ -283,8 +284,8 @@ class PlanMemory:
                 buffer = entry.buffer
             elif entry.base is not None:
                 buffer = made[entry.base].view(entry.byte_offset, entry.size, entry.dtype)
-            elif arena is not None and entry.own in parts.places:
-                buffer = arena.view(parts.places[entry.own], entry.size, entry.dtype)
+            elif arena is not None and entry.own in parts.arena_offsets:
+                buffer = arena.view(parts.arena_offsets[entry.own], entry.size, entry.dtype)
             else:
                 buffer = Buffer(entry.size, entry.dtype, parts.device)
             made.append(buffer)
@@ -328,10 +329,10 @@ class PlanMemory:
 
     def _uses_of(self, index: int) -> list[tuple[int, int]]:
         """Return (op, slot) of every address of a buffer in the C table."""
-        if not self._places:
+        if not self._slots:
             for op, slot, i in self._uses():
-                self._places.setdefault(i, []).append((op, slot))
-        return self._places.get(index, [])
+                self._slots.setdefault(i, []).append((op, slot))
+        return self._slots.get(index, [])
 
     def _parts_of(self, index: int) -> list[int]:
         """Return the indices of the buffer and its views."""

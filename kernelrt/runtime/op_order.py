@@ -105,7 +105,7 @@ def verify(
     ops: Sequence[PreparedOp],
     deps: Sequence[Sequence[int]],
     layout: Layout,
-    places: Mapping[Intermediate, int],
+    arena_offsets: Mapping[Intermediate, int],
 ) -> None:
     """Verify dependencies and arena offsets. Raise SpecError if they are wrong."""
     steps = [
@@ -119,7 +119,7 @@ def verify(
         )
         for op in ops
     ]
-    verify_steps(steps, deps, places, lambda k: ops[k].label)
+    verify_steps(steps, deps, arena_offsets, lambda k: ops[k].label)
 
 
 def arena(
@@ -228,9 +228,9 @@ def _copy_of(group: list[int], bytes_of_all: ByteRange, layout: Layout) -> dict[
     return out
 
 
-def _moved(op: PreparedOp, places: Mapping[int, int]) -> PreparedOp:
+def _moved(op: PreparedOp, replacements: Mapping[int, int]) -> PreparedOp:
     """Return `op` with its buffers replaced. Views do not change: they execute nothing."""
-    indices = tuple(places.get(b, b) for b in op.buffer_indices)
+    indices = tuple(replacements.get(b, b) for b in op.buffer_indices)
     if indices == op.buffer_indices or isinstance(op, PreparedBufferView):
         return op
     if isinstance(op, PreparedCopy):

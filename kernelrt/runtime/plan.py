@@ -72,7 +72,7 @@ class ExecutionPlan(PlanAccessors):
         for body in self.bodies:
             body._host = mine  # noqa: SLF001 - of the same class
         for i, op in enumerate(self._ops):
-            op._place.plan, op._place.index = mine, i  # noqa: SLF001 - the plan sets it
+            op._location.plan, op._location.index = mine, i  # noqa: SLF001 - the plan sets it
 
     # ---- Running
 
@@ -234,27 +234,28 @@ class ExecutionPlan(PlanAccessors):
         made._prepares = True  # noqa: SLF001
         return [(self, "_prepared_by", (made, preparation.sources_in(made._memory)))]  # noqa: SLF001
 
-    def _over(self, layout: Layout, places: Mapping[int, Buffer] | None = None) -> Self:
+    def _over(self, layout: Layout, replacements: Mapping[int, Buffer] | None = None) -> Self:
         """Make a plan of the same operations and variable values over other memory.
 
-        Bodies of regions are copied. `places` maps indices of this plan's buffers to new buffers:
-        copied bodies that read parts of an old buffer read those parts of the new one.
+        Bodies of regions are copied. `replacements` maps indices of this plan's buffers to new
+        buffers: copied bodies that read parts of an old buffer read those parts of the new one.
         """
         parts = replace(self._parts, layout=layout)
         if self.bodies:
-            parts = replace(parts, ops=[self._moved_bodies(op, places or {}) for op in parts.ops])
+            ops = [self._moved_bodies(op, replacements or {}) for op in parts.ops]
+            parts = replace(parts, ops=ops)
         made = type(self)(parts)
         if self.max_threads is not None:
             made.set_threads(self.max_threads)
         made.set_with(lambda: made._bind(self._values))  # noqa: SLF001 - of the same class
         return made
 
-    def _moved_bodies(self, op: PreparedOp, places: Mapping[int, Buffer]) -> PreparedOp:
+    def _moved_bodies(self, op: PreparedOp, replacements: Mapping[int, Buffer]) -> PreparedOp:
         if not isinstance(op, PreparedRegion):
             return op
         made = []
         for body in op.bodies:
-            theirs = body._memory.following(self._memory, places)  # noqa: SLF001
+            theirs = body._memory.following(self._memory, replacements)  # noqa: SLF001
             made.append(body._over(body._parts.layout.moved(theirs), theirs))  # noqa: SLF001
         return replace(op, bodies=tuple(made))
 
@@ -292,21 +293,21 @@ class ExecutionPlan(PlanAccessors):
         The new plan gets its own copy of each buffer that the plan writes, with the present
         contents, and its own preparation. Both plans may run at the same time.
         """
-        places: dict[int, Buffer] = {}
+        replacements: dict[int, Buffer] = {}
         outputs: dict[int, Any] = {}
         prepares: list[tuple[ExecutionPlan, Layout]] = []
 
         def take() -> Bindings:
             outputs.update((i, self._memory.live(i).copyout()) for i in self._parts.outputs)
-            places.update(self._memory.copy_of_state())
+            replacements.update(self._memory.copy_of_state())
             if (known := self.preparation) is not None:
                 theirs = known._memory.copy_of_state()  # noqa: SLF001
-                places.update(self._memory.following(known._memory, theirs))  # noqa: SLF001
+                replacements.update(self._memory.following(known._memory, theirs))  # noqa: SLF001
                 prepares.append((known, known._parts.layout.moved(theirs)))  # noqa: SLF001
             return _NOTHING
 
         self.set_with(take)
-        twin = self._over(self._parts.layout.moved(places), places)
+        twin = self._over(self._parts.layout.moved(replacements), replacements)
         for i, content in outputs.items():
             if self.owns(i):
                 twin.buffers[i].content()[...] = content
@@ -469,14 +470,14 @@ class ExecutionPlan(PlanAccessors):
             plan = mine()
             return {} if plan is None else plan._values  # noqa: SLF001 - of the same class
 
-        def place(op: int, slot: int) -> tuple[int, object]:
+        def pointer_of(op: int, slot: int) -> tuple[int, object]:
             plan = mine()
             if plan is None:
                 raise PlanReleasedError("the plan was garbage-collected; keep a reference to it")
             return plan.pointer(op, slot), plan._outermost()  # noqa: SLF001
 
         return table.rows(
-            self._parts, self._ops, self._memory, self._table, self._pipelines, values, place
+            self._parts, self._ops, self._memory, self._table, self._pipelines, values, pointer_of
         )
 
     def _outermost(self) -> ExecutionPlan:

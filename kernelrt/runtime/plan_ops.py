@@ -48,7 +48,7 @@ class RuntimeVar(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
+class _Location:
     """Location of a prepared op: its plan and its index in the C table."""
 
     plan: weakref.ref[ExecutionPlan] | None = None
@@ -105,7 +105,7 @@ class PreparedKernel:
     checks: tuple[Origin | None, ...] = ()
     output_indices: tuple[int, ...] = field(init=False)
     runtime_vars: tuple[RuntimeVar, ...] = field(init=False)
-    _place: _Place = field(default_factory=_Place, init=False, repr=False)
+    _location: _Location = field(default_factory=_Location, init=False, repr=False)
 
     def __post_init__(self) -> None:
         kernel = self.kernel
@@ -196,7 +196,7 @@ class PreparedKernel:
 
         ``core_id`` is given as 0; each chunk gets its own value.
         """
-        plan = self._place.live()
+        plan = self._location.live()
         if plan is not None:
             known: Mapping[str, int] = plan.values
         else:
@@ -213,7 +213,7 @@ class PreparedKernel:
             The op belongs to no plan, or its plan was released.
         """
         plan = self._live()
-        return tuple(plan.pointer(self._place.index, i) for i in range(len(self.buffer_indices)))
+        return tuple(plan.pointer(self._location.index, i) for i in range(len(self.buffer_indices)))
 
     @property
     def buffer_ids(self) -> tuple[int, ...]:
@@ -222,7 +222,7 @@ class PreparedKernel:
         return tuple(buffers[i].id for i in self.buffer_indices)
 
     def _live(self) -> ExecutionPlan:
-        plan = self._place.live()
+        plan = self._location.live()
         if plan is None:
             raise PlanReleasedError(f"{self.label} belongs to no plan, or its plan was released")
         return plan
@@ -248,7 +248,7 @@ class PreparedCopy:
     buffer_indices: tuple[int, int]
     nbytes: Dim
     dependencies: tuple[int, ...] = ()
-    _place: _Place = field(default_factory=_Place, init=False, repr=False)
+    _location: _Location = field(default_factory=_Location, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.nbytes = plain(self.nbytes)
@@ -287,7 +287,7 @@ class PreparedBufferView:
     byte_offset: int
     nbytes: int
     dependencies: tuple[int, ...] = ()
-    _place: _Place = field(default_factory=_Place, init=False, repr=False)
+    _location: _Location = field(default_factory=_Location, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.byte_offset = whole(f"{self.label}: byte_offset", self.byte_offset)
@@ -333,7 +333,7 @@ class PreparedCustomFunction:
     output_indices: tuple[int, ...] = ()
     variables: tuple[UOp, ...] = ()
     dependencies: tuple[int, ...] = ()
-    _place: _Place = field(default_factory=_Place, init=False, repr=False)
+    _location: _Location = field(default_factory=_Location, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.variables = plain(tuple(self.variables))
@@ -433,7 +433,7 @@ class PreparedRegion:
     may_fail: bool = False
     origins: tuple[Origin, ...] = ()
     dependencies: tuple[int, ...] = ()
-    _place: _Place = field(default_factory=_Place, init=False, repr=False)
+    _location: _Location = field(default_factory=_Location, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.count = whole(f"{self.label}: count", self.count)

@@ -78,8 +78,8 @@ def memory(parts: PlanParts, ops: Sequence[PreparedOp]) -> MemoryReport:
     """Return the memory report of a plan."""
     layout = parts.layout
     own = {e.own: e.nbytes for e in layout.entries if e.own is not None}
-    requested = sum(n for o, n in own.items() if o in parts.places)
-    apart = sum(n for o, n in own.items() if o not in parts.places)
+    requested = sum(n for o, n in own.items() if o in parts.arena_offsets)
+    apart = sum(n for o, n in own.items() if o not in parts.arena_offsets)
     apart += sum(b.memory.peak for op in ops if isinstance(op, PreparedRegion) for b in op.bodies)
     return MemoryReport(
         arena=parts.arena_size,
@@ -121,14 +121,14 @@ def arena_parts(parts: PlanParts, ops: Sequence[PreparedOp]) -> list[ArenaPart]:
             continue
         for b in op.buffer_indices:
             root = layout.root(b)[0]
-            if layout.entries[root].own in parts.places:
+            if layout.entries[root].own in parts.arena_offsets:
                 first.setdefault(root, number)
                 last[root] = number
     found = []
     for root, begin in first.items():
         entry = layout.entries[root]
         assert entry.own is not None
-        offset = parts.places[entry.own]
+        offset = parts.arena_offsets[entry.own]
         found.append(ArenaPart(root, offset, entry.nbytes, begin, last[root]))
     return found
 
@@ -180,9 +180,9 @@ def index_error(
     text = f"index {index} is out of range for an axis of size {size}: {who} takes {takes}"
     load = next(_read(check.src[0]), None)
     if load is not None:
-        place = launch.buffer_indices[load.src[0].arg[0]]
-        buffer = buffers[place]
-        source = f"{buffer.label or f'buffer {place}'} ({buffer.size} {buffer.dtype.name})"
+        i = launch.buffer_indices[load.src[0].arg[0]]
+        buffer = buffers[i]
+        source = f"{buffer.label or f'buffer {i}'} ({buffer.size} {buffer.dtype.name})"
         text += f"; the index was read from {source}"
     if origin is not None:
         text += f", in {launch.label}"
@@ -312,8 +312,8 @@ def _entry(index: int, parts: PlanParts) -> str:
         text += ", given"
     elif entry.port:
         text += ", a port"
-    elif entry.own in parts.places:
-        text += f", arena at byte {parts.places[entry.own]}"
+    elif entry.own in parts.arena_offsets:
+        text += f", arena at byte {parts.arena_offsets[entry.own]}"
     else:
         text += ", memory of its own"
     return text + (", kept on failure" if entry.protected else "")

@@ -44,7 +44,7 @@ def rows(
     variables: VariableTable,
     pipelines: Sequence[Pipeline],
     values: Callable[[], Mapping[str, int]],
-    place: Callable[[int, int], tuple[int, object]],
+    pointer_of: Callable[[int, int], tuple[int, object]],
 ) -> list[OpTuple]:
     """Return the rows of a plan for the C core.
 
@@ -56,7 +56,7 @@ def rows(
         Pipelines of ops that run slice by slice.
     values : callable
         Returns the current values of the variables; called now and by custom functions.
-    place : callable
+    pointer_of : callable
         Returns the address in a slot of an op, and an object that keeps the memory there alive.
     """
     now = values() or variables.initial
@@ -82,7 +82,8 @@ def rows(
         elif isinstance(op, PreparedForeignCall):
             kind, call = _dispatch.CUSTOM, op.at_addresses()
         elif isinstance(op, PreparedCustomFunction):
-            kind, call = _dispatch.CUSTOM, _caller(op, partial(memory.arrays, i, place), values)
+            kind = _dispatch.CUSTOM
+            call = _caller(op, partial(memory.arrays, i, pointer_of), values)
         elif isinstance(op, PreparedRegion):
             kind, call = _dispatch.REGION, (
                 op.bodies, op.count, op.reverse, op.count_slot, op.condition_slot, op.choice_slot,

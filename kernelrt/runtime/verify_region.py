@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.plan import ExecutionPlan
     from kernelrt.runtime.plan_ops import PortBinding, PreparedRegion
 
-__all__ = ["check_places", "check_region", "sites"]
+__all__ = ["check_ranges", "check_region", "sites"]
 
 
 def check_region(op: PreparedRegion) -> None:
@@ -33,25 +33,25 @@ def check_region(op: PreparedRegion) -> None:
             f"{label}: choice_slot is {op.choice_slot}, and the number of bodies is "
             f"{len(op.bodies)}; several bodies need a choice_slot, and one body takes none"
         )
-    places = range(len(op.buffer_indices))
+    positions = range(len(op.buffer_indices))
     for what, slots in (
         ("count_slot", [op.count_slot]),
         ("condition_slot", [op.condition_slot]),
         ("choice_slot", [op.choice_slot]),
         ("bindings", [b.slot for b in op.bindings]),
     ):
-        if bad := [slot for slot in slots if slot != -1 and slot not in places]:
+        if bad := [slot for slot in slots if slot != -1 and slot not in positions]:
             raise PlanBuildError(
-                f"{label}: {what}: {bad[0]} is neither -1 nor a position in its {len(places)} "
+                f"{label}: {what}: {bad[0]} is neither -1 nor a position in its {len(positions)} "
                 "buffers"
             )
     for what, slots in (
         ("output_indices", list(op.output_indices)),
         ("copies", [slot for dst, src, _ in op.copies for slot in (dst, src)]),
     ):
-        if bad := [slot for slot in slots if slot not in places]:
+        if bad := [slot for slot in slots if slot not in positions]:
             raise PlanBuildError(
-                f"{label}: {what}: {bad[0]} is not a position in its {len(places)} buffers"
+                f"{label}: {what}: {bad[0]} is not a position in its {len(positions)} buffers"
             )
     for number, body in enumerate(op.bodies):
         _check_body(op, number, body)
@@ -89,7 +89,7 @@ def _check_body(op: PreparedRegion, number: int, body: ExecutionPlan) -> None:
         )
 
 
-def check_places(op: PreparedRegion, layout: Layout) -> None:
+def check_ranges(op: PreparedRegion, layout: Layout) -> None:
     """Check that a region reads and writes only bytes within the buffers of its plan.
 
     Raises
@@ -156,14 +156,14 @@ def _check_apart(
     op: PreparedRegion, bindings: list[PortBinding], body: ExecutionPlan, layout: Layout
 ) -> None:
     """Check that no port that a body writes overlaps another port in the same iteration."""
-    places = []
+    ranges = []
     for b in bindings:
         start = layout.region(op.buffer_indices[b.slot])
-        places.append((b, start.part(0, body.port(b.buffer).nbytes)))
-    for b, here in places:
+        ranges.append((b, start.part(0, body.port(b.buffer).nbytes)))
+    for b, here in ranges:
         if not body.writes_to(b.buffer):
             continue
-        for other, there in places:
+        for other, there in ranges:
             if other is b or here.storage is not there.storage or not op.count:
                 continue
             # They overlap in iteration t if -here.nbytes < apart + t * drift < there.nbytes.
@@ -188,7 +188,7 @@ def sites(op: PreparedRegion) -> list[tuple[int, int, int, int, int, int]]:
         stride).
     """
     return [
-        (b.body, place, at, b.slot, offset, b.stride)
+        (b.body, op_index, at, b.slot, offset, b.stride)
         for b in op.bindings
-        for place, at, offset in op.bodies[b.body].sites(b.buffer)
+        for op_index, at, offset in op.bodies[b.body].sites(b.buffer)
     ]
