@@ -214,9 +214,9 @@ class JitFunction(Epochs[R]):
         """Return the plans, each with the indices of the buffers that arguments are copied to."""
         found = []
         for variant in self._order:
-            places = variant.plan.ast_to_buffer_map
+            indices = variant.plan.ast_to_buffer_map
             homes = [build.memory(home) for home in variant.traced.homes if home is not None]
-            found.append((variant.plan, [places[node] for node in homes if node in places]))
+            found.append((variant.plan, [indices[node] for node in homes if node in indices]))
         return found
 
     @property
@@ -297,7 +297,7 @@ class JitFunction(Epochs[R]):
             if variant is None and made is None:
                 made = self._make(call, specs, leaves)
         except ByValue as asked:
-            self._by_value |= {leaf_names[place] for place in asked.places}
+            self._by_value |= {leaf_names[i] for i in asked.arguments}
             return self._variant_for(args, kwargs, sized=sized, exact=exact)
         if made is not None:
             self._warn_of_widening(made.traced.widening)

@@ -89,11 +89,11 @@ class Traced:
     by_argument: Severed
     builder: Callable[..., object] | None
 
-    def lineage(self, place: int) -> int:
+    def lineage(self, argument: int) -> int:
         """Return the autograd history that an argument may have, as the code for C."""
-        if place in self.reached:
+        if argument in self.reached:
             return NO_LINEAGE
-        return SEVERED if self.asked.get((place, lineage_kind)) == "" else WHOLE
+        return SEVERED if self.asked.get((argument, lineage_kind)) == "" else WHOLE
 
     @property
     def asked_in_c(self) -> bool:
@@ -336,7 +336,7 @@ def _gradient_state(results: Sequence[UOp]) -> list[UOp]:
 
 
 def _placeholder(
-    place: int, spec: Spec, leaf: object, trace: Trace
+    argument: int, spec: Spec, leaf: object, trace: Trace
 ) -> tuple[Buffer | None, object]:
     """Return the buffer that an argument is copied to, if any, and the placeholder for it."""
     if isinstance(spec, Static):
@@ -345,7 +345,7 @@ def _placeholder(
         # float64 holds a Python float exactly; type promotion treats it as weakly typed.
         home = Buffer(1, float64)
         trace.numbers.add(home)
-        trace.number_places[home] = place
+        trace.number_arguments[home] = argument
         return home, Tensor._over(home, ())
     home = Buffer(math.prod(dim_max(d) for d in spec.shape), spec.dtype)
     if is_static(spec.shape):
@@ -353,7 +353,7 @@ def _placeholder(
     else:
         seen = Tensor._of(storage_node(home, spec.shape))
     if spec.dtype.is_float:
-        seen._uop, seen._plain = mark(seen._uop, Given(place)), False
+        seen._uop, seen._plain = mark(seen._uop, Given(argument)), False
     return home, seen
 
 

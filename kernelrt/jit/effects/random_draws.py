@@ -81,9 +81,9 @@ class Draws:
         """Return the indices of the generators that the function has not drawn from."""
         return [i for i in range(len(self._sources)) if not self._has_drawn(i)]
 
-    def leave_out(self, places: Iterable[int]) -> None:
+    def leave_out(self, indices: Iterable[int]) -> None:
         """Attribute all draws so far from the generators at these indices to other code."""
-        for i in places:
+        for i in indices:
             while (state := _state(self._sources[i][1])) != self._before[i]:
                 self._before[i] = state  # checked again: a signal handler may draw meanwhile
 

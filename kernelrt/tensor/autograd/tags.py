@@ -91,10 +91,10 @@ class Hooked:
 class Given:
     """Tag of an argument of a traced function, with the index of the argument."""
 
-    __slots__ = ("place",)
+    __slots__ = ("index",)
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, index: int) -> None:
+        self.index = index
 
 
 class Severed:
@@ -282,7 +282,7 @@ def origins(root: UOp) -> tuple[frozenset[Leaf], frozenset[int], frozenset[Sever
     ends = [n.arg for n in history(root) if n.op is Op.DETACH]
     return (
         frozenset(a for a in ends if isinstance(a, Leaf)),
-        frozenset(a.place for a in ends if isinstance(a, Given)),
+        frozenset(a.index for a in ends if isinstance(a, Given)),
         frozenset(a for a in ends if isinstance(a, Severed)),
     )
 

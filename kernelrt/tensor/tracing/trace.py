@@ -58,13 +58,13 @@ class ByValue(BaseException):
 
     Attributes
     ----------
-    places : frozenset of int
+    arguments : frozenset of int
         Indices of the arguments.
     """
 
-    def __init__(self, places: frozenset[int]) -> None:
-        super().__init__(places)
-        self.places = places
+    def __init__(self, arguments: frozenset[int]) -> None:
+        super().__init__(arguments)
+        self.arguments = arguments
 
 
 class Inner:
@@ -135,7 +135,7 @@ class Trace(TraceMode):
         #: Gradient role of each argument, by index; and the indices of arguments, by identity.
         self._kinds: Sequence[str] = ()
         self._were_parameters: Sequence[bool] = ()
-        self._places: dict[int, int] = {}
+        self._arguments: dict[int, int] = {}
         #: Tensors from outside whose `requires_grad` was read, with its value.
         self.asked_of: dict[int, tuple[TensorBase, bool]] = {}
         #: Tensors from outside whose `requires_grad` was set, with its value before.
@@ -152,7 +152,7 @@ class Trace(TraceMode):
         self._elsewhere: dict[int, Buffer] = {}
         #: The arguments that are Python numbers, and their indices.
         self.numbers = Numbers()
-        self.number_places: dict[Buffer, int] = {}
+        self.number_arguments: dict[Buffer, int] = {}
         #: Whether the function queried if gradients are enabled.
         self.asked = False
         #: The data of tensors that the function created from lists and arrays.
@@ -209,11 +209,11 @@ class Trace(TraceMode):
             self._named[id(tensor)] = tensor
         if not self._states or buffer is None:
             return
-        places = (buffer, None if start is None else start.beside)
+        buffers = (buffer, None if start is None else start.beside)
         if any(
             other is not tensor
-            for place in places
-            if place is not None and (region := taken_byte_range(place)) is not None
+            for b in buffers
+            if b is not None and (region := taken_byte_range(b)) is not None
             for other in self._written.meeting(region)
         ):
             raise JitError(
@@ -259,7 +259,7 @@ class Trace(TraceMode):
         """Set the tensors that stand for the arguments, by index, and the actual arguments."""
         self._kinds = [lineage_kind(value) for value in values]
         self._were_parameters = [was_parameter(value) for value in values]
-        self._places = {id(tensor): place for place, tensor in arguments.items()}
+        self._arguments = {id(tensor): i for i, tensor in arguments.items()}
 
     def requires_grad(self, tensor: TensorBase) -> bool:
         """Return whether `tensor` requires a gradient; the plan becomes specialized for this."""
@@ -267,7 +267,7 @@ class Trace(TraceMode):
         if self.is_from_outside(tensor):
             self.asked_of.setdefault(id(tensor), self.told.get(id(tensor), (tensor, answer)))
             return answer
-        if not tensor.dtype.is_float or (tensor._plain and id(tensor) not in self._places):
+        if not tensor.dtype.is_float or (tensor._plain and id(tensor) not in self._arguments):
             return False
         # Use `_uop` even if gradients are disabled: `uop` is detached then.
         return self.asks(tensor._uop or tensor.uop) or answer
@@ -287,17 +287,17 @@ class Trace(TraceMode):
     def _meets(self, node: UOp) -> bool:
         """Return the answer of :meth:`met` for `node`, given cached answers for its operands."""
         if node.op is Op.DETACH and isinstance(node.arg, Given):
-            place = node.arg.place
-            self.asked_arguments[place, lineage_kind] = kind = self._kinds[place]
+            i = node.arg.index
+            self.asked_arguments[i, lineage_kind] = kind = self._kinds[i]
             return bool(kind)
         return any(self._met[operand] for operand in gradient_operands(node))
 
     def is_parameter(self, tensor: TensorBase) -> bool:
         """Return whether `tensor` is a parameter; the plan becomes specialized for this."""
         answer = tensor._is_parameter
-        place = self._places.get(id(tensor))
-        if place is not None:
-            self.asked_arguments[place, was_parameter] = was = self._were_parameters[place]
+        i = self._arguments.get(id(tensor))
+        if i is not None:
+            self.asked_arguments[i, was_parameter] = was = self._were_parameters[i]
             return answer or was
         if tensor._born is not self and not (answer and id(tensor) in self._new):
             self.asked_parameters.setdefault(id(tensor), (tensor, answer))
@@ -327,12 +327,12 @@ class Trace(TraceMode):
 
     def is_from_outside(self, tensor: TensorBase) -> bool:
         """Return whether `tensor` was neither created in the trace nor is an argument."""
-        return tensor._born is not self and id(tensor) not in self._places
+        return tensor._born is not self and id(tensor) not in self._arguments
 
     def is_leaf_given(self, tensor: TensorBase) -> bool:
         """Return whether `tensor` is an argument that collects gradients."""
-        place = self._places.get(id(tensor))
-        return place is not None and self._kinds[place] == LEAF
+        i = self._arguments.get(id(tensor))
+        return i is not None and self._kinds[i] == LEAF
 
     def differentiate(self, root: UOp, *, for_all: bool) -> None:
         """Record that `root` is differentiated, with respect to all leaves or to some."""
@@ -509,25 +509,25 @@ class Trace(TraceMode):
 
         The operation may need Python numbers, to branch on them.
         """
-        places: set[int] = set()
+        arguments: set[int] = set()
         trace: Trace | None = self
         while trace is not None:
             for value in values:
                 if isinstance(value, ArrayHandle):
-                    places |= trace.places_in(cast("TensorBase", value))
+                    arguments |= trace.arguments_in(cast("TensorBase", value))
             trace = trace.around
-        if places:
-            raise ByValue(frozenset(places))
+        if arguments:
+            raise ByValue(frozenset(arguments))
 
-    def places_in(self, value: TensorBase) -> set[int]:
+    def arguments_in(self, value: TensorBase) -> set[int]:
         """Return the indices of the float arguments of a value that depends on nothing else."""
         node = value._uop
-        if not self.number_places or node is None:
+        if not self.number_arguments or node is None:
             return set()
         read = {n.arg for n in toposort([node]) if n.op is Op.BUFFER}
-        if not read <= self.number_places.keys():
+        if not read <= self.number_arguments.keys():
             return set()
-        return {self.number_places[buffer] for buffer in read}
+        return {self.number_arguments[buffer] for buffer in read}
 
     def knows(self, node: UOp) -> bool:
         """Return whether a value depends only on constants, including constants of the function."""
