@@ -368,7 +368,7 @@ class Carry:
             return
         pairs = [*zip(self.slots, self.first, strict=True)]
         pairs += [(s, node_of(t)) for t, s in self.state]
-        put = {s.place: build.reshape(node, s.place.shape) for s, node in pairs}
+        put = {s.memory: build.reshape(node, s.memory.shape) for s, node in pairs}
         trace.differentiated_within(rewritten(made.roots, put))
 
 

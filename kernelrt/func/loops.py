@@ -419,8 +419,8 @@ def while_loop(
     graph, test = within(TURNS, [made, asked], call)
     refuse_changes("while_loop: cond", test)
     triples = carry.triples(graph)
-    now = {s.place: build.reshape(first, s.place.shape) for s, first, _ in triples}
-    then = {s.place: build.reshape(new, s.place.shape) for s, _, new in triples}
+    now = {s.memory: build.reshape(first, s.memory.shape) for s, first, _ in triples}
+    then = {s.memory: build.reshape(new, s.memory.shape) for s, _, new in triples}
     before, after = rewritten(test.nodes, now)[0], rewritten(test.nodes, then)[0]
     if not trip_count:
         return carry.leave([value for _, value, _ in triples])

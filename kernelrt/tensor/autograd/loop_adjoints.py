@@ -249,7 +249,7 @@ class _BackwardLoop:
         out = [_zeros(loop.ports[k]) if (o := flown[k]) is None else o for k in self._slices]
         factors = list(dict.fromkeys(f for _, parts in later.values() for f in parts))
         slots = [*coming.values(), *sums.values()]
-        inside = {s.place for s in (*slots, *row_slots)}
+        inside = {s.memory for s in (*slots, *row_slots)}
         back = [f for f in factors if not self._is_forward(f, inside)]
         news, out, kept = self._with_stored(news, [*out, *back], inside)
         finals, stacks = region_graphs.loop(
@@ -351,14 +351,14 @@ class _BackwardLoop:
         for k in range(carried, behind):
             p = loop.ports[k]
             stands = slot(p.shape, p.dtype)
-            put[p] = stands.place
+            put[p] = stands.memory
             pairs.append((stands, src[k]))
         for k in range(behind, len(loop.ports) - loop.numbered):
             put[loop.ports[k]] = build.reshape(src[k], loop.ports[k].shape)
         self._number = None
         if loop.numbered:
             self._number = slot((1,), dt.int64)
-            put[loop.ports[-1]] = self._number.place
+            put[loop.ports[-1]] = self._number.memory
         made = rewritten([*news, *out], put)
         return made[: len(news)], made[len(news) :], pairs
 

@@ -95,7 +95,7 @@ def _along(
     Ports are identified by number, so a port of this body may equal a port of an enclosing body
     that the replacements read. Placeholders keep them apart.
     """
-    own = {p: slot(p.shape, p.dtype).place for p in ports}
+    own = {p: slot(p.shape, p.dtype).memory for p in ports}
     new = {own[p]: value for p, value in given.items()}
     made = batching_rules.along(rewritten(graphs, own), new, count)
     values = rewritten([m.value for m in made], {own[p]: value for p, value in put.items()})
@@ -207,8 +207,8 @@ class _BatchedLoop:
         self._loop, self._nodes, self._operands, self._count = program, nodes, operands, count
         self._carried = len(program.carries)
         #: The ports that have the batch axis.
-        places = varying(program, [s.apart for s in operands])
-        self._varies = {program.ports[k] for k in places}
+        varies = varying(program, [s.apart for s in operands])
+        self._varies = {program.ports[k] for k in varies}
         #: Number of iterations of each batch element, if these differ and are known in advance.
         counted = program.counted and operands[-1].apart
         self._counts = operands[-1].value if counted else None
@@ -228,14 +228,14 @@ class _BatchedLoop:
         sliced = [self._slot(p) for p in loop.ports[self._carried : behind]]
         number = slot((1,), dt.int64) if loop.numbered or self._counts is not None else None
         if number is not None and loop.numbered:
-            put[loop.ports[-1]] = number.place
+            put[loop.ports[-1]] = number.memory
         begins, goes = self._running(carried, number)
         # A batch element that has ended computes with the inputs of its last iteration.
         held = [self._slot(p) for p in loop.ports[: self._carried]] if goes is not None else []
         used: list[UOp] = []
         for k, (p, s) in enumerate(zip(loop.ports, (*carried, *sliced), strict=False)):
             if p not in self._varies:
-                put[p] = s.place
+                put[p] = s.memory
             elif goes is not None and k < self._carried:
                 used.append(_where(goes, s.node, detach(held[k].node)))
                 given[p] = used[-1]

@@ -123,11 +123,11 @@ def _placeholder(node: UOp, number: int) -> UOp:
     Its tag makes it unique and stops simplification: otherwise a transpose of a transposed
     placeholder would be the memory below it, and the placeholder would not be found.
     """
-    place = _Placeholder(number, math.prod(map(dim_max, node.shape)))
-    memory = UOp(Op.BUFFER, node.dtype, (), place)
+    tag = _Placeholder(number, math.prod(map(dim_max, node.shape)))
+    memory = UOp(Op.BUFFER, node.dtype, (), tag)
     if not is_static(node.shape):
         memory = build.shrink(memory, [(0, prod(node.shape))])
-    return mark(build.reshape(memory, node.shape), place)
+    return mark(build.reshape(memory, node.shape), tag)
 
 
 def _detached_copy(one: UOp) -> UOp:

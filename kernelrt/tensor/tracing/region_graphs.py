@@ -48,13 +48,13 @@ class Slot(NamedTuple):
 
     Attributes
     ----------
-    place : UOp
+    memory : UOp
         A unique BUFFER node.
     node : UOp
         The BUFFER reshaped to the shape of the value.
     """
 
-    place: UOp
+    memory: UOp
     node: UOp
 
     @property
@@ -67,8 +67,8 @@ def slot(shape: build.Shape, dtype: DType) -> Slot:
     """Return a new placeholder."""
     size = build.volume(shape)
     assert isinstance(size, int)
-    place = build.memory(StandIn(size, dtype))
-    return Slot(place, build.reshape(place, shape))
+    memory = build.memory(StandIn(size, dtype))
+    return Slot(memory, build.reshape(memory, shape))
 
 
 def unknown_size(name: str, shape: build.Shape) -> VariableError:
@@ -227,17 +227,17 @@ def loop(
     """
     slots = [s for s, _, _ in carried] + [s for s, _ in sliced]
     graphs = [*(new for *_, new in carried), *rows]
-    inside = {s.place for s in slots} | ({number.place} if number else set())
+    inside = {s.memory for s in slots} | ({number.memory} if number else set())
     # An iteration that may not run must not fail before it starts.
     may_not_come = conditional or count is not None
     outer = frontier(
         graphs, inside, since, lambda n: may_not_come and n.op in FAILING,
         1 if may_not_come else dim_max(trip_count),
     )  # fmt: skip
-    put, ports = _ports([s.place for s in slots], outer)
+    put, ports = _ports([s.memory for s in slots], outer)
     if number is not None:
-        put[number.place] = port(len(ports), 1, dt.int64)
-        ports.append(put[number.place])
+        put[number.memory] = port(len(ports), 1, dt.int64)
+        ports.append(put[number.memory])
     made = rewritten(graphs, put)
     program = Loop(
         tuple(ports), tuple(made[: len(carried)]), len(sliced), trip_count, reverse, conditional,
@@ -278,8 +278,8 @@ def choice(
     """
     graphs = [value for values in branches for value in values]
     slots = [s for s, _ in given]
-    outer = frontier(graphs, {s.place for s in slots}, since, lambda _: True)
-    put, ports = _ports([s.place for s in slots], outer)
+    outer = frontier(graphs, {s.memory for s in slots}, since, lambda _: True)
+    put, ports = _ports([s.memory for s in slots], outer)
     made = iter(rewritten(graphs, put))
     columns = zip(*([next(made) for _ in values] for values in branches), strict=True)
     program = Choice(tuple(ports), len(branches))
@@ -290,14 +290,14 @@ def choice(
 
 
 def _ports(
-    places: Sequence[UOp], outer: Sequence[UOp]
+    memories: Sequence[UOp], outer: Sequence[UOp]
 ) -> tuple[dict[UOp, UOp], list[UOp]]:
     """Map placeholders and captured nodes to ports; also return the ports in order."""
     put: dict[UOp, UOp] = {}
     ports: list[UOp] = []
-    for place in places:
-        ports.append(port(len(ports), int(place.arg.size), place.dtype))
-        put[place] = ports[-1]
+    for memory in memories:
+        ports.append(port(len(ports), int(memory.arg.size), memory.dtype))
+        put[memory] = ports[-1]
     for node in outer:
         if not is_static(node.shape):
             raise unknown_size("tensor that a loop or branch reads", node.shape)

@@ -77,12 +77,12 @@ def _unrolled_body(
     found: dict[int, list[UOp]] = {}
     for k in reversed(range(count)) if reverse else range(count):
         put = {
-            s.place: build.reshape(value, s.place.shape)
+            s.memory: build.reshape(value, s.memory.shape)
             for (s, *_), value in zip(carried, now, strict=True)
         }
         for (s, _), wide in zip(sliced, wides, strict=True):
             row = build.shrink(wide.node, [(k, k + 1), *((0, d) for d in s.shape)])
-            put[s.place] = build.reshape(row, s.place.shape)
+            put[s.memory] = build.reshape(row, s.memory.shape)
         made = rewritten(graphs, put)
         now, found[k] = made[: len(now)], made[len(now) :]
     columns = zip(*(found[k] for k in range(count)), strict=True)
