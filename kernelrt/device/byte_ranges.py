@@ -127,7 +127,7 @@ class ByteRangeMap(Generic[_T]):
 
 
 def islands(
-    places: Iterable[tuple[ByteRange, _T]], *, joined: bool = False
+    ranges: Iterable[tuple[ByteRange, _T]], *, joined: bool = False
 ) -> list[tuple[ByteRange, list[_T]]]:
     """Group values by connected byte ranges; return each group's total range and values.
 
@@ -135,16 +135,16 @@ def islands(
 
     Parameters
     ----------
-    places : iterable of (ByteRange, value)
+    ranges : iterable of (ByteRange, value)
         Ranges with their values, in any order. Empty ranges are left out.
     joined : bool
         Whether adjacent ranges, where one ends at the start of the other, are connected too.
     """
     known: dict[int, int] = {}
-    kept = [(region, value) for region, value in places if region.nbytes > 0]
+    kept = [(region, value) for region, value in ranges if region.nbytes > 0]
     for region, _ in kept:
         known.setdefault(id(region.storage), len(known))
-    kept.sort(key=lambda place: (known[id(place[0].storage)], place[0].start))
+    kept.sort(key=lambda r: (known[id(r[0].storage)], r[0].start))
     out: list[tuple[ByteRange, list[_T]]] = []
     for region, value in kept:
         if out:

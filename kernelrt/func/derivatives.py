@@ -29,20 +29,20 @@ def entering(
 ) -> tuple[list[Any], Any]:
     """Tag the arguments to differentiate by; return all arguments, and the tagged ones alone."""
     several = isinstance(argnums, tuple)
-    places = argnums if isinstance(argnums, tuple) else (argnums,)
+    positions = argnums if isinstance(argnums, tuple) else (argnums,)
     given, chosen = list(args), []
-    for place in places:
-        if isinstance(place, bool) or not isinstance(place, int):
+    for i in positions:
+        if isinstance(i, bool) or not isinstance(i, int):
             raise DTypeError(f"argnums: expected an int or a tuple of ints, not {argnums!r}")
-        if not -len(args) <= place < len(args):
+        if not -len(args) <= i < len(args):
             raise ShapeError(
-                f"argnums: {place} is out of range, as {name} was called with {len(args)} "
+                f"argnums: {i} is out of range, as {name} was called with {len(args)} "
                 "positional arguments"
             )
-        if not places or len({p % len(args) for p in places}) < len(places):
+        if not positions or len({p % len(args) for p in positions}) < len(positions):
             raise ShapeError(f"argnums: expected each argument at most once, not {argnums}")
-        given[place] = level.tagged(args[place], f"argument {place % len(args)}")
-        chosen.append(given[place])
+        given[i] = level.tagged(args[i], f"argument {i % len(args)}")
+        chosen.append(given[i])
     if not chosen:
         raise ShapeError("argnums: expected at least one argument")
     return given, tuple(chosen) if several else chosen[0]

@@ -161,9 +161,9 @@ class _Mapping:
         self._f, self._args, self._axes = f, args, _of_arguments(axes, args)
         self._given: dict[_Key, _Mapped] = {}
         for i, (arg, axis) in enumerate(zip(args, self._axes, strict=True)):
-            for path, leaf, place in _with_axes(arg, axis, f"argument {i}", "in_axes"):
-                if place is not None:
-                    self._take(path, leaf, place)
+            for path, leaf, batch_axis in _with_axes(arg, axis, f"argument {i}", "in_axes"):
+                if batch_axis is not None:
+                    self._take(path, leaf, batch_axis)
         self._randomness = randomness
         self._count = self._size(size)
         self._chunk = chunk
@@ -180,9 +180,9 @@ class _Mapping:
                 f"{type(leaf).__name__}; convert an array with kernelrt.tensor(), or give it the "
                 "axis None in in_axes if the whole batch shares it"
             )
-        place = _axis(axis, leaf.ndim, leaf.dims, path, "in_axes")
+        batch_axis = _axis(axis, leaf.ndim, leaf.dims, path, "in_axes")
         # A tensor that is given twice is one tensor in the function, too.
-        self._given.setdefault((id(leaf), place), _Mapped(path, leaf, place))
+        self._given.setdefault((id(leaf), batch_axis), _Mapped(path, leaf, batch_axis))
 
     def _size(self, size: int | None) -> Dim:
         found: list[tuple[str, Dim]] = [] if size is None else [("axis_size", size)]
@@ -315,8 +315,8 @@ class _Mapping:
             if axis is None:
                 leaves.append(leaf)
                 continue
-            place = _axis(axis, leaf.ndim + 1, leaf.dims, path, "out_axes", more=1)
-            leaves.append(stack([part for _, part, _ in parts], place))
+            batch_axis = _axis(axis, leaf.ndim + 1, leaf.dims, path, "out_axes", more=1)
+            leaves.append(stack([part for _, part, _ in parts], batch_axis))
         rest = iter(leaves)
         return mapped(lambda _: next(rest), outs[0])
 
@@ -347,10 +347,10 @@ class _Mapping:
                 continue
             node = made.lifted(self._count)
             rank = len(node.shape)
-            place = _axis(axis, rank, leaf.dims, path, "out_axes", more=1)
+            batch_axis = _axis(axis, rank, leaf.dims, path, "out_axes", more=1)
             order = [*range(1, rank)]
-            order.insert(place, 0)
-            yield Tensor._of(build.permute(node, order) if place else node)
+            order.insert(batch_axis, 0)
+            yield Tensor._of(build.permute(node, order) if batch_axis else node)
 
     def _alike(
         self, written: Sequence[tuple[Any, UOp]], values: Sequence[Along]
@@ -379,10 +379,10 @@ class _Mapping:
 
     def _put_back(self, key: tuple[int, int], made: Along) -> Tensor:
         """Return the new value of an argument that the function assigned to, in its axis order."""
-        stack, place = made.lifted(self._count), self._given[key].axis
+        stack, batch_axis = made.lifted(self._count), self._given[key].axis
         order = [*range(1, len(stack.shape))]
-        order.insert(place, 0)
-        return Tensor._of(build.permute(stack, order) if place else stack)
+        order.insert(batch_axis, 0)
+        return Tensor._of(build.permute(stack, order) if batch_axis else stack)
 
 
 # The loops below run inside `with trace`, so they have no conditions: if an interrupt arrives at
@@ -520,11 +520,11 @@ def _children(tree: Any) -> Iterator[tuple[str, Any]]:
 
 def _replaced(arg: Any, axes: Any, inside: dict[tuple[int, int], Any]) -> Any:
     """Return an argument with the tensors that stand for one batch element in it."""
-    places = iter([place for _, _, place in _with_axes(arg, axes, "", "in_axes")])
+    batch_axes = iter([batch_axis for _, _, batch_axis in _with_axes(arg, axes, "", "in_axes")])
 
     def seen(leaf: Any) -> Any:
-        place = next(places)
-        return leaf if place is None else inside[id(leaf), place % leaf.ndim]
+        batch_axis = next(batch_axes)
+        return leaf if batch_axis is None else inside[id(leaf), batch_axis % leaf.ndim]
 
     return mapped(seen, arg)
 

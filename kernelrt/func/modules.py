@@ -113,7 +113,8 @@ def stack_module_state(
 
 def call_with(module: object, new: Mapping[int, Tensor], work: Callable[[], _T]) -> _T:
     """Call `work` with tensors of `module` replaced by `new`, which is keyed by their ids."""
-    slots = [(*_place(holder, name), t) for holder, name, t in _slots(module) if id(t) in new]
+    found = ((holder, name, t) for holder, name, t in _slots(module) if id(t) in new)
+    slots = [(*_container_of(holder, name), t) for holder, name, t in found]
     holders, keys = [holder for holder, _, _ in slots], [key for _, key, _ in slots]
     exchange = map(setitem, holders, keys, [new[id(t)] for _, _, t in slots])
     restore = map(setitem, holders, keys, [t for _, _, t in slots])
@@ -166,7 +167,7 @@ def _slots(root: object) -> Iterator[tuple[Any, str, Tensor]]:
                 yield holder, name, child
 
 
-def _place(holder: Any, name: str) -> tuple[Any, Any]:
+def _container_of(holder: Any, name: str) -> tuple[Any, Any]:
     """Return the dict or list that stores attribute or item `name` of `holder`, and its key."""
     if isinstance(holder, dict):
         return holder, next(k for k in holder if str(k) == name)

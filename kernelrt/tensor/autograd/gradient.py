@@ -172,14 +172,14 @@ def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
     """Return the nodes that depend, or may have depended, on a requested value."""
     live: set[UOp] = set()
     wanted = wanted or Wanted()
-    places = [b for t in wanted.tensors if (b := t._buffer) is not None]
+    buffers = [b for t in wanted.tensors if (b := t._buffer) is not None]
     by_tensor = bool(wanted.tensors or wanted.nodes)
     for node in order:
         arg = node.arg if node.op is Op.DETACH else None
         ends = (
             (isinstance(arg, Leaf) and (wanted.marks is None or arg in wanted.marks))
             or (isinstance(arg, Stale) and (wanted.marks is None or arg.concerns(wanted.marks)))
-            or (isinstance(arg, Severed) and (not by_tensor or arg.concerns(places)))
+            or (isinstance(arg, Severed) and (not by_tensor or arg.concerns(buffers)))
             or node in wanted.nodes
         )
         if node.dtype.is_float and (ends or any(s in live for s in gradient_operands(node))):
@@ -463,9 +463,9 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | N
             values = _values_along(tensor, seed, [node, *nodes], leaves)
             if values is None:
                 return None
-            places, flowing = values
+            reached, flowing = values
             entry, numbers = plan_cache.plans.made(
-                key, [*nodes, *flowing], (), buffers, places
+                key, [*nodes, *flowing], (), buffers, reached
             )
             buffers = [*buffers, *numbers]
         results = entry.results(buffers)
@@ -507,8 +507,8 @@ def _values_along(
     if any(n.op is Op.VAR or not is_static(n.shape) for n in toposort(roots)):
         return None
     by_leaf = _found(flow([(tensor, seed)], "backward", None, Answers()), "backward")
-    places = tuple(i for i, leaf in enumerate(leaves) if leaf in by_leaf)
-    return places, [by_leaf[leaves[i]] for i in places]
+    reached = tuple(i for i, leaf in enumerate(leaves) if leaf in by_leaf)
+    return reached, [by_leaf[leaves[i]] for i in reached]
 
 
 def _settled(

@@ -281,12 +281,12 @@ def are_shared_alike(
             other = effect.tensor
         else:
             other = first.setdefault(id(gradient), effect.tensor)
-            place = gradient._buffer
-            state_too = place in written or (effect.changed is not None and place in read)
+            buffer = gradient._buffer
+            state_too = buffer in written or (effect.changed is not None and buffer in read)
             if (
                 state_too
                 and other is effect.tensor
-                and place is not effect.beside
+                and buffer is not effect.beside
                 and effect.tensor._grad is not effect.home
             ):
                 return False

@@ -190,40 +190,40 @@ def _gather(u: UOp, g: UOp, i: int) -> UOp | None:
 
 
 def _scatter(u: UOp, g: UOp, i: int) -> UOp | None:
-    base, values, *places = u.src
+    base, values, *indices = u.src
     if i > 1:
         return None
     if u.arg is Op.ADD:
-        return _at(g, places) if i else g
+        return _at(g, indices) if i else g
     if u.arg is None:
-        return _at(g, places) if i else build.put(g, build.zeros_like(values), *places)
+        return _at(g, indices) if i else build.put(g, build.zeros_like(values), *indices)
     if u.arg is Op.MUL:
         return _scatter_product(u, g, i)
     # Several elements that equal the extremum share the gradient.
-    found = _at(u, places)
+    found = _at(u, indices)
     ours, theirs = base.eq(u), values.eq(found)
     if u.dtype.is_float:
         ours = ours.alu(Op.OR, base.ne(base))
         theirs = theirs.alu(Op.OR, values.ne(values))
-    count = build.scatter_add(ours.cast(g.dtype), theirs.cast(g.dtype), *places)
+    count = build.scatter_add(ours.cast(g.dtype), theirs.cast(g.dtype), *indices)
     share = build.div(g, count.alu(Op.MAX, build.full(1, g.dtype, g.shape)))
-    return build.where(theirs, _at(share, places), 0) if i else build.where(ours, share, 0)
+    return build.where(theirs, _at(share, indices), 0) if i else build.where(ours, share, 0)
 
 
-def _at(x: UOp, places: list[UOp]) -> UOp:
-    return UOp(Op.GATHER, x.dtype, (x, *places))
+def _at(x: UOp, indices: list[UOp]) -> UOp:
+    return UOp(Op.GATHER, x.dtype, (x, *indices))
 
 
 def _scatter_product(u: UOp, g: UOp, i: int) -> UOp:
     """Return `g` times the product of all other factors; avoid division if a factor is zero."""
-    base, values, *places = u.src
+    base, values, *indices = u.src
     flat, at = base.eq(build.zeros_like(base)), values.eq(build.zeros_like(values))
-    rest = build.scatter(Op.MUL, build.where(flat, 1, base), build.where(at, 1, values), *places)
-    zeros = build.scatter_add(flat.cast(dt.int64), at.cast(dt.int64), *places)
+    rest = build.scatter(Op.MUL, build.where(flat, 1, base), build.where(at, 1, values), *indices)
+    zeros = build.scatter_add(flat.cast(dt.int64), at.cast(dt.int64), *indices)
     lone = build.where(zeros.eq(build.full(1, dt.int64, zeros.shape)), rest, 0)
     x, is_zero = (values, at) if i else (base, flat)
     if i:
-        g, u, lone = (_at(n, places) for n in (g, u, lone))
+        g, u, lone = (_at(n, indices) for n in (g, u, lone))
     others = build.where(is_zero, lone, build.div(u, build.where(is_zero, 1, x)))
     return build.mul(g, others)
 

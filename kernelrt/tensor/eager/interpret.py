@@ -260,7 +260,7 @@ class _Writer:
         self._steps: list[_Step | _Call] = []
         self._views: dict[UOp, View] = {}
         self._keeps: list[object] = []  # owners of compiled code
-        self._places = {node: i for i, node in enumerate(read)}
+        self._indices = {node: i for i, node in enumerate(read)}
         self._positions = {node: i for i, node in enumerate(numbers)}
         self._n_results = len(values)
         roots = [*values, *(new for _, new in commits)]
@@ -281,7 +281,7 @@ class _Writer:
         for i, value in enumerate(values):
             slot = self._slots[self.owned(value)]
             slot.base, slot.offset = FIRST_BUFFER + len(read) + i, 0
-        self._writes = [(self._places[storage], self.owned(new)) for storage, new in commits]
+        self._writes = [(self._indices[storage], self.owned(new)) for storage, new in commits]
 
     def finished(self, budget: Budget) -> Interpretation:
         """Assign offsets to all values and make the program."""
@@ -298,12 +298,12 @@ class _Writer:
             else:
                 function, arrays = step
                 calls.append((len(steps), function, [self._array(*array) for array in arrays]))
-        numbers = [(self._slots[slot].offset, code, len(self._places) + position)
+        numbers = [(self._slots[slot].offset, code, len(self._indices) + position)
                    for slot, code, position in self._numbers]  # fmt: skip
-        writes = [(place, self._slots[slot].offset, self._slots[slot].nbytes)
-                  for place, slot in self._writes]  # fmt: skip
+        writes = [(buffer, self._slots[slot].offset, self._slots[slot].nbytes)
+                  for buffer, slot in self._writes]  # fmt: skip
         return Interpretation(
-            steps, calls, bytes(self._constants), arena, numbers, len(self._places),
+            steps, calls, bytes(self._constants), arena, numbers, len(self._indices),
             self._n_results, writes, self.cost, budget, self._keeps,
         )  # fmt: skip
 
@@ -450,11 +450,11 @@ class _Writer:
             self._views[node] = View(cell, 0, (), ())
 
     def buffer(self, node: UOp) -> None:
-        place = self._places.get(node)
-        if place is None or type(node.arg) is not Buffer:  # for example a StandIn without memory
+        buffer = self._indices.get(node)
+        if buffer is None or type(node.arg) is not Buffer:  # for example a StandIn without memory
             raise _Unfit
         shape, itemsize = _shape(node), node.dtype.itemsize
-        slot = self.slot(FIRST_BUFFER + place, 0, math.prod(shape) * itemsize)
+        slot = self.slot(FIRST_BUFFER + buffer, 0, math.prod(shape) * itemsize)
         self._views[node] = View(slot, 0, shape, packed_strides(shape, itemsize))
 
     def iota(self, node: UOp) -> None:

@@ -164,9 +164,9 @@ class _Search:
         spread(toposort(self._nodes))
         order = toposort(self._roots)
         self._compute(order)
-        place = {node: i for i, node in enumerate(order)}
+        position = {node: i for i, node in enumerate(order)}
         bad = sorted(
-            ((not kind.nan, place[root], root)
+            ((not kind.nan, position[root], root)
              for root, kind in zip(self._roots, kinds, strict=True) if kind),
             key=lambda entry: entry[:2],
         )  # fmt: skip

@@ -382,8 +382,8 @@ class PlanCache(PlanTable):
         varied = plan.form.numbers
         memory = [number_buffer(numbers[i]) for i in sorted(varied)]
         # An entry is for one order of the caller's buffers, and has the caller's notes.
-        place = {node: i for i, node in enumerate(buffers)}
-        order = tuple([place.get(node, -1) for node in read])
+        index = {node: i for i, node in enumerate(buffers)}
+        order = tuple([index.get(node, -1) for node in read])
         fixed = tuple([None if i in varied else n for i, n in enumerate(numbers)])
         key = (*alike, known, fixed, order, notes)
         entry = self.get(key)

@@ -224,13 +224,13 @@ def _own(shape: build.Shape) -> UOp:
 
 
 def _gather(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
-    x, *places = src
-    return UOp(Op.GATHER, u.dtype, (x, _own(places[0].shape), *places))
+    x, *indices = src
+    return UOp(Op.GATHER, u.dtype, (x, _own(indices[0].shape), *indices))
 
 
 def _scatter(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
-    base, values, *places = src
-    return u.replace(src=(base, values, _own(values.shape), *places))
+    base, values, *indices = src
+    return u.replace(src=(base, values, _own(values.shape), *indices))
 
 
 def _bound(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:

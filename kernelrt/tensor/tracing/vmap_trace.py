@@ -144,13 +144,13 @@ class VmapTrace(Trace):
         self._check_draws()
         outer = self.around
         if isinstance(outer, VmapTrace):
-            place, count = outer._share()
+            index, count = outer._share()
         else:
-            place, count = build.scalar(0, dt.uint64), build.scalar(1, dt.uint64)
+            index, count = build.scalar(0, dt.uint64), build.scalar(1, dt.uint64)
         if self._randomness == SAME:
-            return place, count
+            return index, count
         own = build.scalar(self.count, dt.uint64)
-        return build.add(place.alu(Op.MUL, own), self._number), count.alu(Op.MUL, own)
+        return build.add(index.alu(Op.MUL, own), self._number), count.alu(Op.MUL, own)
 
     def _check_draws(self) -> None:
         if self._randomness == ERROR:
