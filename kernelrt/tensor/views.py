@@ -217,11 +217,11 @@ def _array_reshaped(array: Array, shape: tuple[int, ...]) -> Array | None:
 
 
 def _array_indexed(array: Array, items: tuple[Any, ...], *_: object) -> Array | None:
-    places = _numbers_of(items)
-    if places is None:
+    numbers = _numbers_of(items)
+    if numbers is None:
         return None
     try:
-        return array[(*places, ...)]  # the Ellipsis makes a view even for a single element
+        return array[(*numbers, ...)]  # the Ellipsis makes a view even for a single element
     except IndexError:
         return None
 
@@ -242,8 +242,8 @@ PERMUTE = Kind(
 EXPAND = Kind(lambda x, shape: x.expand(shape), None, _expanded, np.broadcast_to)
 INDEX = Kind(_get_indexed, _put_indexed, _indexed, _array_indexed)
 DIAGONAL = Kind(
-    lambda x, *place: x.diagonal(*place),
-    lambda x, value, *place: x.diagonal_scatter(value, *place),
+    lambda x, *axes: x.diagonal(*axes),
+    lambda x, value, *axes: x.diagonal_scatter(value, *axes),
     _diagonal, _array_diagonal,
 )  # fmt: skip
 UNFOLD = Kind(lambda x, *windows: x.unfold(*windows), None, _unfolded, None)
@@ -581,10 +581,10 @@ def placed(tensor: _T, value: _T, root: _T) -> _T:
         _check_no_broadcast(tensor)
         # The view may show elements twice (overlapping windows), so no inverse exists: apply the
         # path to the flat element numbers, and scatter to these.
-        places = root._of(build.reshape(build.iota(prod(root.dims)), root.dims))
+        positions = root._of(build.reshape(build.iota(prod(root.dims)), root.dims))
         for kind, arguments in steps:
-            places = kind.get(places, *arguments)
-        return cast("_T", root._with_places(places, value))  # type: ignore[attr-defined]
+            positions = kind.get(positions, *arguments)
+        return cast("_T", root._with_elements(positions, value))  # type: ignore[attr-defined]
     levels = [root]
     for kind, arguments in steps[:-1]:
         levels.append(kind.get(levels[-1], *arguments))
@@ -725,7 +725,7 @@ def has_memory(tensor: TensorBase) -> bool:
 
 
 def copied_into(
-    tensor: TensorBase, value: TensorBase | float, *places: tuple[Any, ...]
+    tensor: TensorBase, value: TensorBase | float, *selection: tuple[Any, ...]
 ) -> bool:
     """Copy `value` directly to elements of a tensor or view, if it has memory.
 
@@ -739,7 +739,7 @@ def copied_into(
     value : Tensor or number
         Value that broadcasts to the elements to write. A number must be in the range of the
         tensor's dtype; a float is rounded to it.
-    places : tuple
+    selection : tuple
         Two NumPy indices that are applied one after the other to select the elements; the first
         one makes a view. Omit both to write all elements.
 
@@ -763,8 +763,8 @@ def copied_into(
     if array is None or given is None or not array.flags.writeable:
         return False
     index: Any = ...
-    if places:
-        view, index = places
+    if selection:
+        view, index = selection
         array = array[view]
         index = tuple([  # the index may share the written memory, as in x[1:][x[:-1]] = True
             i.copy() if isinstance(i, np.ndarray) and np.may_share_memory(array, i) else i

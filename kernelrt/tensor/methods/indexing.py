@@ -100,14 +100,14 @@ class IndexingMethods(_Below):
                 tensors += list(enumerate(found, axis))
                 axis += len(found)
             elif is_array(item):
-                places = self._index_tensor(item)
-                if places.ndim:
-                    tensors.append((axis, places))
+                lifted = self._index_tensor(item)
+                if lifted.ndim:
+                    tensors.append((axis, lifted))
                     axis += 1
                 else:  # a scalar index drops its axis, as a number does
-                    out = out._take([(axis, places)])
+                    out = out._take([(axis, lifted)])
                     # A later assignment to the index tensor must not move the view.
-                    nodes.append(places.uop)
+                    nodes.append(lifted.uop)
                     items[number] = self._of(nodes[-1])
             else:
                 out = out._pick(axis, item)
@@ -133,7 +133,7 @@ class IndexingMethods(_Below):
         ):  # fmt: skip
             return None
         with state.lock:
-            found = positions.places(self, mask)
+            found = positions.selection(self, mask)
             values = None if found is None else views.values_of(self)
             if found is None or values is None:
                 return None
@@ -234,7 +234,7 @@ class IndexingMethods(_Below):
         if held is None:
             return None
         held = np.atleast_1d(held)
-        return [self._lift(places.astype(np.int64), "index") for places in held.nonzero()]
+        return [self._lift(found.astype(np.int64), "index") for found in held.nonzero()]
 
     def _take(self, tensors: list[tuple[int, IndexingMethods]]) -> Self:
         """Index by tensors: their broadcast shape replaces the indexed axes."""
@@ -253,11 +253,11 @@ class IndexingMethods(_Below):
                 index = build.broadcast_to(index, shape)
                 index = build.reshape(index, (*(1,) * len(front), *shape, *(1,) * len(back)))
             else:
-                place = front.index(axis) if axis in front else (
+                at = front.index(axis) if axis in front else (
                     len(front) + len(shape) + back.index(axis)
                 )  # fmt: skip
                 line = tuple(
-                    node.shape[axis] if i == place else 1 for i in range(len(whole))
+                    node.shape[axis] if i == at else 1 for i in range(len(whole))
                 )
                 index = build.reshape(build.iota(node.shape[axis]), line)
             indices.append(build.expand(index, whole))
@@ -277,18 +277,18 @@ class IndexingMethods(_Below):
         IndexBoundsError
             At run time, if an index lies outside of [0, size of `dim`).
         """
-        axis, places = axis_of(dim, self.ndim), self._lift(index, "index")
-        if build.has_zero(places.dims):
-            return self.reshape(-1)[:0].reshape(places.dims)
-        return self._gathered(axis, places, "gather")
+        axis, indices = axis_of(dim, self.ndim), self._lift(index, "index")
+        if build.has_zero(indices.dims):
+            return self.reshape(-1)[:0].reshape(indices.dims)
+        return self._gathered(axis, indices, "gather")
 
     def _gathered(
         self, axis: int, index: TensorBase, name: str, *, from_end: bool = False
     ) -> Self:
         if not (self.ndim and index.ndim):
-            source, places = self._as_vector(), cast("Self", index)._as_vector()
-            if source.ndim == places.ndim == 1:
-                found = source._gathered(0, places, name, from_end=from_end)
+            source, indices = self._as_vector(), cast("Self", index)._as_vector()
+            if source.ndim == indices.ndim == 1:
+                found = source._gathered(0, indices, name, from_end=from_end)
                 return found.reshape(index.dims)
         return self._of(_gather(self.uop, self._along(axis, index, name, from_end=from_end)))
 
@@ -341,14 +341,14 @@ class IndexingMethods(_Below):
             base, given = self._as_vector(), given._as_vector()
         else:
             base = self
-        places = base._along(axis, given, name)
-        shape = places[0].shape
+        indices = base._along(axis, given, name)
+        shape = indices[0].shape
         number = as_scalar(src)
         if number is not None:
             values = build.full(element(number, self.dtype, "value"), self.dtype, shape)
         else:
             values = self._source(src, shape)
-        return self._of(build.reshape(rule(base.uop, values, places), self.dims))
+        return self._of(build.reshape(rule(base.uop, values, indices), self.dims))
 
     def _with_none_of(self, src: object) -> Self:
         """Return this tensor if no element of `src` is used; gradients of `src` are zeros."""
@@ -380,20 +380,20 @@ class IndexingMethods(_Below):
         self, axis: int, index: object, name: str, *, from_end: bool = False
     ) -> list[UOp]:
         """Return an index per axis: `index` for `axis`, each element's own position for others."""
-        places = self._lift(index, "index")
-        if not places.dtype.is_int:
-            raise DTypeError(f"index: expected integers, not {places.dtype.name}")
+        indices = self._lift(index, "index")
+        if not indices.dtype.is_int:
+            raise DTypeError(f"index: expected integers, not {indices.dtype.name}")
         end: str | None = ""
-        if places.ndim == self.ndim:
+        if indices.ndim == self.ndim:
             others = (*self.dims[:axis], *self.dims[axis + 1 :])
-            end = first_lack(others, (*places.dims[:axis], *places.dims[axis + 1 :]))
+            end = first_lack(others, (*indices.dims[:axis], *indices.dims[axis + 1 :]))
         if end is not None:
             raise ShapeError(
                 f"index: {name} expects {self.ndim} axes, of which only axis {axis} may be longer "
                 f"than in the tensor's shape {format_shape(self.dims)}, not shape "
-                f"{format_shape(places.dims)}{end}"
+                f"{format_shape(indices.dims)}{end}"
             )
-        node = checked(places.uop, self.dims[axis], from_end=from_end)
+        node = checked(indices.uop, self.dims[axis], from_end=from_end)
         return [
             node if a == axis else build.iota_along(node.shape, a) for a in range(self.ndim)
         ]
@@ -401,19 +401,19 @@ class IndexingMethods(_Below):
     def index_select(self, dim: int, index: TensorBase) -> Self:
         """Select slices along `dim` at a vector of positions."""
         axis = axis_of(dim, self.ndim)
-        places = self._lift(index, "index")
-        if places.ndim > 1 or not places.dtype.is_int:
+        indices = self._lift(index, "index")
+        if indices.ndim > 1 or not indices.dtype.is_int:
             raise ShapeError(
-                f"index: expected a vector of integers, not {places.dtype.name} of shape "
-                f"{format_shape(places.dims)}"
+                f"index: expected a vector of integers, not {indices.dtype.name} of shape "
+                f"{format_shape(indices.dims)}"
             )
-        if self.ndim == 0 and not same(prod(places.dims), 1):
+        if self.ndim == 0 and not same(prod(indices.dims), 1):
             raise ShapeError(
                 f"index: expected one position for a scalar, not the shape "
-                f"{format_shape(places.dims)}"
+                f"{format_shape(indices.dims)}"
             )
         source = self if self.ndim else self.reshape(1)
-        index = self._of(checked(places.uop, source.dims[axis]))
+        index = self._of(checked(indices.uop, source.dims[axis]))
         out = shared_memory.computed(source, source._take([(axis, index.reshape(-1))]))
         return out if self.ndim else out.reshape(())
 

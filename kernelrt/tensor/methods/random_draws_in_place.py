@@ -168,7 +168,7 @@ class DrawingMethods(_Below):
         ):
             nodes = [build.broadcast_to(t.uop, place.shape) for t in (holds, told)]
             limits = domain.Domain(_CHANCES, expected)
-            place = data_checks.fine_place(place, size, nodes[0], nodes[1], limits)
+            place = data_checks.checked_index(place, size, nodes[0], nodes[1], limits)
         return self._of(place)
 
     def gumbel_softmax(

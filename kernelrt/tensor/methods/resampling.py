@@ -133,18 +133,18 @@ def _windows(
     middles = scale * (np.arange(new) + 0.5)
     first = np.maximum((middles - reach + 0.5).astype(np.int64), 0)
     last = np.minimum((middles + reach + 0.5).astype(np.int64), old)
-    places = first[:, None] + np.arange(int((last - first).max()))
-    apart = np.abs(places - middles[:, None] + 0.5) / stretch
+    positions = first[:, None] + np.arange(int((last - first).max()))
+    apart = np.abs(positions - middles[:, None] + 0.5) / stretch
     if mode == "bicubic":
         a = _SMOOTH_SHARPNESS
         weights = np.where(apart < 1, _near(apart, a), np.where(apart < 2, _far(apart, a), 0))
     else:
         weights = np.maximum(1 - apart, 0)
-    inside = places < last[:, None]
+    inside = positions < last[:, None]
     weights = np.where(inside, weights, 0)
     total = weights.sum(1, keepdims=True)
     weights = np.divide(weights, total, out=weights, where=total != 0)
-    return np.where(inside, places, old), weights
+    return np.where(inside, positions, old), weights
 
 
 @operations()
@@ -247,9 +247,9 @@ class ResamplingMethods(_Below):
             starts = np.arange(new) * old // max(new, 1)
             ends = -((np.arange(new) + 1) * -old // max(new, 1))
             width = int((ends - starts).max(initial=1))
-            places = starts[:, None] + np.arange(width)
-        inside = self._literal(places < ends[:, None])
-        index = self._literal(np.minimum(places, old - 1).reshape(-1))
+            positions = starts[:, None] + np.arange(width)
+        inside = self._literal(positions < ends[:, None])
+        index = self._literal(np.minimum(positions, old - 1).reshape(-1))
         seen = self.index_select(axis, index).unflatten(axis, (new, width))
         return seen, inside.reshape(new, width, *(1,) * (self.ndim - axis - 1))
 
@@ -266,21 +266,21 @@ class ResamplingMethods(_Below):
             return pool(kernel, return_indices=return_indices)
         count = math.prod(old for old, _ in sizes)
         flat = build.reshape(build.iota(count), tuple(old for old, _ in sizes))
-        seen, places = self, self._of(flat)
+        seen, positions = self, self._of(flat)
         low = -math.inf if self.dtype.is_float else self.dtype.min
         for k, (old, new) in enumerate(sizes):
             axis = first + 2 * k
             seen, inside = seen._parts_of(axis, old, new)
-            places, _ = places._parts_of(2 * k, old, new)
+            positions, _ = positions._parts_of(2 * k, old, new)
             seen = seen.where(inside, low)
         taps = [first + 2 * k + 1 for k in range(n)]
         kept = [a for a in range(seen.ndim) if a not in taps]
         seen = seen.permute(*kept, *taps).flatten(self.ndim)
-        places = places.permute(*range(0, 2 * n, 2), *range(1, 2 * n, 2)).flatten(n)
+        positions = positions.permute(*range(0, 2 * n, 2), *range(1, 2 * n, 2)).flatten(n)
         values, chosen = seen.max(-1)
         if not flag(return_indices, "return_indices"):
             return values
-        wide = places.expand(*seen.dims)
+        wide = positions.expand(*seen.dims)
         return Pooled(values, wide.gather(-1, chosen.unsqueeze(-1)).squeeze(-1))
 
     def _greatest_of_images(
@@ -290,10 +290,10 @@ class ResamplingMethods(_Below):
         for axis, (_, new) in enumerate(sizes, self.ndim - n):
             if new != 1:
                 self._static_size(axis, name)
-        values, places = self.flatten(self.ndim - n).max(-1)
+        values, positions = self.flatten(self.ndim - n).max(-1)
         shape = (*self.dims[: self.ndim - n], *(1,) * n)
-        values, places = values.reshape(shape), places.reshape(shape)
-        return Pooled(values, places) if flag(return_indices, "return_indices") else values
+        values, positions = values.reshape(shape), positions.reshape(shape)
+        return Pooled(values, positions) if flag(return_indices, "return_indices") else values
 
     # ---- interpolation
 
@@ -392,12 +392,12 @@ class ResamplingMethods(_Below):
                 continue
             if smooth:
                 with _made_for("size", new):
-                    places, weights = _windows(mode, old, new, factor, align_corners)
-                out = out._mixed(axis, old, places, weights)
+                    positions, weights = _windows(mode, old, new, factor, align_corners)
+                out = out._mixed(axis, old, positions, weights)
                 continue
             with _made_for("size", new):
                 taps = _taps(mode, old, new, factor, align_corners, kind)
-            parts = [out._weighted(axis, place, weight) for place, weight in taps]
+            parts = [out._weighted(axis, position, weight) for position, weight in taps]
             out = functools.reduce(lambda a, b: a + b, parts)
         return out.cast(self.dtype)
 
@@ -409,8 +409,8 @@ class ResamplingMethods(_Below):
         size, count = (self._of(build.scalar(n, dt.int64)) for n in (old, new))
         half = 0.5 if mode == "nearest-exact" else 0.0
         if mode in ("nearest", "nearest-exact") and factor is None:
-            place = (line * 2 + int(2 * half)) * size // (count * 2)
-            return [(place.minimum(size - 1), None)]
+            position = (line * 2 + int(2 * half)) * size // (count * 2)
+            return [(position.minimum(size - 1), None)]
         if factor is not None and mode in ("nearest", "nearest-exact"):
             at = (line.cast(kind) + half) * float(np.dtype(kind).type(1 / factor))
             return [(at.cast(dt.float32).floor().long().minimum(size - 1), None)]
@@ -433,31 +433,31 @@ class ResamplingMethods(_Below):
             for step, weight in enumerate(weights, first)
         ]
 
-    def _open_weighted(self, axis: int, place: Self, weight: Self | None) -> Self:
-        part = self.index_select(axis, place)
+    def _open_weighted(self, axis: int, position: Self, weight: Self | None) -> Self:
+        part = self.index_select(axis, position)
         if weight is None:
             return part
         shape = (part.dims[axis], *(1,) * (self.ndim - axis - 1))
         return part * weight.cast(self.dtype).reshape(shape)
 
     def _weighted(
-        self, axis: int, place: np.ndarray[Any, Any], weight: np.ndarray[Any, Any] | None
+        self, axis: int, position: np.ndarray[Any, Any], weight: np.ndarray[Any, Any] | None
     ) -> Self:
-        part = self.index_select(axis, self._literal(place))
+        part = self.index_select(axis, self._literal(position))
         if weight is None:
             return part
         line = weight.reshape(-1, *(1,) * (self.ndim - axis - 1)).astype(dt.to_numpy(self.dtype))
         return part * self._literal(line)
 
     def _mixed(
-        self, axis: int, old: int, places: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]
+        self, axis: int, old: int, positions: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]
     ) -> Self:
         """Return weighted sums over rows of positions; positions from `old` on do not count."""
         behind = (1,) * (self.ndim - axis - 1)
-        index = self._literal(np.minimum(places, old - 1).reshape(-1))
-        seen = self.index_select(axis, index).unflatten(axis, places.shape)
+        index = self._literal(np.minimum(positions, old - 1).reshape(-1))
+        seen = self.index_select(axis, index).unflatten(axis, positions.shape)
         counts = weights.reshape(*weights.shape, *behind).astype(dt.to_numpy(self.dtype))
-        inside = (places < old).reshape(*places.shape, *behind)
+        inside = (positions < old).reshape(*positions.shape, *behind)
         parts = seen * self._literal(counts)
         return parts.where(self._literal(inside), 0).sum(axis + 1)
 
@@ -534,24 +534,24 @@ class ResamplingMethods(_Below):
         """Interpolate between 4 elements along each of two axes; pad positions outside."""
         lows = [end.floor().detach() for end in ends]
         weights = [cubic_weights(end - low) for end, low in zip(ends, lows, strict=True)]
-        places = [
+        positions = [
             [_inside(low + step, size, padding, align) for step in (-1, 0, 1, 2)]
             for low, size in zip(lows, sizes, strict=True)
         ]
         rows = []
-        for row in places[0]:
-            taps = [self._at_corner([row, column], sizes) for column in places[1]]
+        for row in positions[0]:
+            taps = [self._at_corner([row, column], sizes) for column in positions[1]]
             rows.append(_weighted_sum(taps, weights[1]))
         return cast("Self", _weighted_sum(rows, weights[0]))
 
-    def _at_corner(self, places: list[Self], sizes: list[int]) -> Self:
+    def _at_corner(self, positions: list[Self], sizes: list[int]) -> Self:
         """Return the elements at integer positions, zeros outside; channels follow the batch."""
         inside: Any = None
         index: Any = None
-        for place, size in zip(places, sizes, strict=True):
-            within = (place >= 0) & (place <= size - 1)
+        for position, size in zip(positions, sizes, strict=True):
+            within = (position >= 0) & (position <= size - 1)
             inside = within if inside is None else inside & within
-            clipped = place.detach().clamp(0, size - 1).where(within, 0).long()
+            clipped = position.detach().clamp(0, size - 1).where(within, 0).long()
             index = clipped if index is None else index * size + clipped
         shape = index.dims
         flat = self.flatten(2)
@@ -571,21 +571,22 @@ def _unnormalized(at: Any, size: int, align: bool) -> Any:
     return (at + 1) * ((size - 1) / 2) if align else ((at + 1) * size - 1) / 2
 
 
-def _inside(place: Any, size: int, padding: str, align: bool) -> Any:
+def _inside(position: Any, size: int, padding: str, align: bool) -> Any:
     """Map an element position into the image according to the padding mode."""
     if padding == "zeros":
-        return place
+        return position
     if padding == "reflection":
         low, span = (0.0, float(size - 1)) if align else (-0.5, float(size))
         if span == 0:
-            return place * 0
-        place = (place - low).abs()
-        reflections = (place / span).floor()
-        rest = place - reflections * span
+            return position * 0
+        position = (position - low).abs()
+        reflections = (position / span).floor()
+        rest = position - reflections * span
         odd = (reflections - 2 * (reflections / 2).floor()) == 1
-        place = (span - rest).where(odd, rest) + low
+        position = (span - rest).where(odd, rest) + low
     # From the edges on, the coordinate has no gradient.
-    return place.where((place > 0) & (place < size - 1), place.detach().clamp(0, size - 1))
+    inside = (position > 0) & (position < size - 1)
+    return position.where(inside, position.detach().clamp(0, size - 1))
 
 
 def _count(value: object) -> Dim | None:

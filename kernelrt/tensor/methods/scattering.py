@@ -31,14 +31,14 @@ _REDUCERS: Final = {
 }  # fmt: skip
 
 
-def replaced(base: UOp, values: UOp, places: Sequence[UOp]) -> UOp:
-    """Return `base` with `values` at `places`; of equal places the last in row-major order wins."""
+def replaced(base: UOp, values: UOp, positions: Sequence[UOp]) -> UOp:
+    """Return `base` with `values` at `positions`; of equal ones the last (row-major) wins."""
     if build.has_zero(values.shape):
         return build.beside(base, values)
     count = prod(values.shape)
     order = build.reshape(build.iota(count), values.shape)
     nobody = build.full(-1, dt.int64, base.shape)
-    last = build.scatter(Op.MAX, nobody, order, *places)
+    last = build.scatter(Op.MAX, nobody, order, *positions)
     flat = build.reshape(values, (count,))
     zero = build.zeros_like(last)
     chosen = UOp(Op.GATHER, flat.dtype, (flat, last.alu(Op.MAX, zero)))
@@ -46,11 +46,11 @@ def replaced(base: UOp, values: UOp, places: Sequence[UOp]) -> UOp:
 
 
 def taken_in(
-    base: UOp, values: UOp, places: Sequence[UOp], reduce: str, *, include_self: bool
+    base: UOp, values: UOp, positions: Sequence[UOp], reduce: str, *, include_self: bool
 ) -> UOp:
-    """Return `base` with `values` reduced into it at `places`.
+    """Return `base` with `values` reduced into it at `positions`.
 
-    Without `include_self` the former elements at these places do not count.
+    Without `include_self` the former elements at these positions do not count.
     """
     if build.has_zero(values.shape):
         return build.beside(base, values)
@@ -58,13 +58,13 @@ def taken_in(
     wide = dtype.accumulator if reducer in (Op.ADD, Op.MUL) else dtype
     base, values = base.cast(wide), values.cast(wide)
     if reduce != "mean" and include_self:
-        return build.scatter(reducer, base, values, *places).cast(dtype)
+        return build.scatter(reducer, base, values, *positions).cast(dtype)
     zero = build.full(0, dt.int64, base.shape)
     ones = build.full(1, dt.int64, values.shape)
-    count = build.scatter_add(zero, ones, *places)
+    count = build.scatter_add(zero, ones, *positions)
     if not include_self:
         base = build.where(count.ne(zero), empty_result(reducer, wide), base)
-    out = build.scatter(reducer, base, values, *places)
+    out = build.scatter(reducer, base, values, *positions)
     if reduce == "mean":
         count = build.add(count, 1) if include_self else count.alu(Op.MAX, build.add(zero, 1))
         out = out.alu(Op.DIV if wide.is_float else Op.IDIV, count.cast(wide))
@@ -117,7 +117,9 @@ class ScatteringMethods(_Below):
         how = "sum" if reduce == "add" else "prod"
         return self._scattered(
             dim, index, given, "scatter",
-            lambda base, values, places: taken_in(base, values, places, how, include_self=True),
+            lambda base, values, positions: taken_in(
+                base, values, positions, how, include_self=True
+            ),
         )  # fmt: skip
 
     def scatter_reduce(
@@ -145,8 +147,8 @@ class ScatteringMethods(_Below):
         include_self = flag(include_self, "include_self")
         return self._scattered(
             dim, index, src, "scatter_reduce",
-            lambda base, values, places: taken_in(
-                base, values, places, reduce, include_self=include_self
+            lambda base, values, positions: taken_in(
+                base, values, positions, reduce, include_self=include_self
             ),
         )  # fmt: skip
 
@@ -168,11 +170,11 @@ class ScatteringMethods(_Below):
         alpha : number
             Factor of the slices.
         """
-        def rule(base: UOp, values: UOp, places: Sequence[UOp]) -> UOp:
+        def rule(base: UOp, values: UOp, positions: Sequence[UOp]) -> UOp:
             if alpha != 1:
                 scale = build.full(element(alpha, values.dtype, "alpha"), values.dtype, ())
                 values = values.alu(Op.MUL, build.broadcast_to(scale, values.shape))
-            return taken_in(base, values, places, "sum", include_self=True)
+            return taken_in(base, values, positions, "sum", include_self=True)
 
         return self._by_slices(dim, index, source, rule)
 
@@ -195,8 +197,8 @@ class ScatteringMethods(_Below):
         include_self = flag(include_self, "include_self")
         return self._by_slices(
             dim, index, source,
-            lambda base, values, places: taken_in(
-                base, values, places, reduce, include_self=include_self
+            lambda base, values, positions: taken_in(
+                base, values, positions, reduce, include_self=include_self
             ),
         )  # fmt: skip
 
@@ -232,13 +234,13 @@ class ScatteringMethods(_Below):
 
     def _positions(self, axis: int, index: object, *, from_end: bool = False) -> UOp:
         """Return a vector of checked positions along `axis`."""
-        places = self._lift(index, "index")
-        if places.ndim > 1 or not places.dtype.is_int:
+        positions = self._lift(index, "index")
+        if positions.ndim > 1 or not positions.dtype.is_int:
             raise ShapeError(
-                f"index: expected a vector of integers, not {places.dtype.name} of shape "
-                f"{format_shape(places.dims)}"
+                f"index: expected a vector of integers, not {positions.dtype.name} of shape "
+                f"{format_shape(positions.dims)}"
             )
-        return checked(places.reshape(-1).uop, self.dims[axis], from_end=from_end)
+        return checked(positions.reshape(-1).uop, self.dims[axis], from_end=from_end)
 
     def _by_slices(
         self, dim: int, index: TensorBase, source: TensorBase,
@@ -256,11 +258,11 @@ class ScatteringMethods(_Below):
                 f"source: expected the shape {format_shape(shape)}, one slice for each position in "
                 f"index, not {format_shape(values.dims)}"
             )
-        places = [
+        positions = [
             build.expand(_line(line, axis, len(shape)), shape) if a == axis
             else build.iota_along(shape, a) for a in range(len(shape))
         ]  # fmt: skip
-        return self._of(build.reshape(rule(target.uop, values.uop, places), self.dims))
+        return self._of(build.reshape(rule(target.uop, values.uop, positions), self.dims))
 
     # ---- positions in row-major order
 
@@ -288,14 +290,14 @@ class ScatteringMethods(_Below):
         accumulate : bool
             Whether to add the elements. Otherwise the last of equal positions wins.
         """
-        places = self._whole(index)
+        positions = self._whole(index)
         values = self._of_own_type(self._lift(source, "source"), "source")
-        if not same(prod(values.dims), prod(places.dims)):
+        if not same(prod(values.dims), prod(positions.dims)):
             raise ShapeError(
-                f"source: expected as many elements as index of shape {format_shape(places.dims)}, "
-                f"not shape {format_shape(values.dims)}"
+                "source: expected as many elements as index of shape "
+                f"{format_shape(positions.dims)}, not shape {format_shape(values.dims)}"
             )
-        line = build.reshape(places.uop, (prod(places.dims),))
+        line = build.reshape(positions.uop, (prod(positions.dims),))
         line = checked(line, prod(self.dims), from_end=True)
         flat = build.reshape(self.uop, (prod(self.dims),))
         value = build.reshape(values.uop, line.shape)
@@ -304,10 +306,10 @@ class ScatteringMethods(_Below):
         return self._of(build.reshape(out, self.dims))
 
     def _whole(self, index: object) -> Self:
-        places = self._lift(index, "index")
-        if not places.dtype.is_int:
-            raise DTypeError(f"index: expected integers, not {places.dtype.name}")
-        return places
+        positions = self._lift(index, "index")
+        if not positions.dtype.is_int:
+            raise DTypeError(f"index: expected integers, not {positions.dtype.name}")
+        return positions
 
     def index_put(
         self, indices: Sequence[TensorBase | None], values: TensorBase, accumulate: bool = False
@@ -357,13 +359,13 @@ class ScatteringMethods(_Below):
             return self._of(base)
         count = prod(base.shape)
         flat = self._of(build.reshape(chosen, (count,)))
-        place = flat.long().cumsum(0) - 1
-        place = self._of(build.where(flat.uop, place.uop, 0))
+        position = flat.long().cumsum(0) - 1
+        position = self._of(build.where(flat.uop, position.uop, 0))
         size = prod(values.dims)
         line = build.reshape(values.uop, (size,))
         if build.has_zero(line.shape):  # a selected element then reads index 1 and fails
-            line, size, place = build.full(0, line.dtype, (1,)), 1, flat.long()
-        picked = UOp(Op.GATHER, line.dtype, (line, build.bound(place.uop, size)))
+            line, size, position = build.full(0, line.dtype, (1,)), 1, flat.long()
+        picked = UOp(Op.GATHER, line.dtype, (line, build.bound(position.uop, size)))
         out = build.where(flat.uop, picked, build.reshape(base, (count,)))
         return self._of(build.reshape(out, base.shape))
 

@@ -13,7 +13,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd.tags import detach
-from kernelrt.tensor.methods.sorting import picked, sorted_places
+from kernelrt.tensor.methods.sorting import picked, sorted_positions
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import axis_of, check_bools, check_floats, flag, integer, real
 from kernelrt.tensor.nodes.positions import checked, elements
@@ -46,12 +46,12 @@ def _first(flags: UOp, size: int) -> UOp:
     )
 
 
-def _coordinate(place: UOp, shape: tuple[Dim, ...], axis: int) -> UOp:
+def _coordinate(position: UOp, shape: tuple[Dim, ...], axis: int) -> UOp:
     """Return the index along `axis` of row-major positions; an axis of size 0 counts as 1."""
-    below = build.full(prod(shape[axis + 1 :]), dt.int64, place.shape)
-    size = build.full(shape[axis], dt.int64, place.shape)
-    one = build.full(1, dt.int64, place.shape)
-    quotient = place.alu(Op.IDIV, below.alu(Op.MAX, one))
+    below = build.full(prod(shape[axis + 1 :]), dt.int64, position.shape)
+    size = build.full(shape[axis], dt.int64, position.shape)
+    one = build.full(1, dt.int64, position.shape)
+    quotient = position.alu(Op.IDIV, below.alu(Op.MAX, one))
     return quotient.alu(Op.MOD, size.alu(Op.MAX, one))
 
 
@@ -136,10 +136,10 @@ class SelectionMethods(_Below):
             held = elements(holds, name, "pass size=")
             return [self._made(c.astype(np.int64)) for c in np.nonzero(held)]
         count, fill = integer(size, "size", 0), integer(fill, "fill_value")
-        place = self._of(_first(build.reshape(holds.uop, (prod(holds.dims),)), count))
-        missing, columns = place < 0, []
+        position = self._of(_first(build.reshape(holds.uop, (prod(holds.dims),)), count))
+        missing, columns = position < 0, []
         for axis in reversed(range(holds.ndim)):
-            column = self._of(_coordinate(place.uop, holds.dims, axis))
+            column = self._of(_coordinate(position.uop, holds.dims, axis))
             columns.append(column.masked_fill(missing, fill))
         return columns[::-1]
 
@@ -168,17 +168,17 @@ class SelectionMethods(_Below):
         if size is None:
             held = elements(flags, "masked_select", "pass size=, or use where(mask, x, other)")
             return self._of(flat)[self._made(np.flatnonzero(held))]
-        place = _first(flags.uop, integer(size, "size", 0))
-        return self._of(self._or_fill(flat, place, fill_value))
+        position = _first(flags.uop, integer(size, "size", 0))
+        return self._of(self._or_fill(flat, position, fill_value))
 
-    def _or_fill(self, flat: UOp, place: UOp, fill: float) -> UOp:
-        """Return the elements at `place`, and `fill` where the position is negative."""
+    def _or_fill(self, flat: UOp, position: UOp, fill: float) -> UOp:
+        """Return the elements at `position`, and `fill` where the position is negative."""
         number = element(fill, flat.dtype, "fill_value")
         if build.has_zero(flat.shape):
-            return build.full(number, flat.dtype, place.shape)
-        zero = build.zeros_like(place)
-        there = picked(flat, place.alu(Op.MAX, zero), 0)
-        return build.where(place.alu(Op.LT, zero), number, there)
+            return build.full(number, flat.dtype, position.shape)
+        zero = build.zeros_like(position)
+        there = picked(flat, position.alu(Op.MAX, zero), 0)
+        return build.where(position.alu(Op.LT, zero), number, there)
 
     # ---- unique values
 
@@ -268,11 +268,11 @@ class SelectionMethods(_Below):
             none = build.full(0, dt.int64, (count,))
             value = build.full(element(fill or 0, flat.dtype, "fill_value"), flat.dtype, (count,))
             return self._of(value), self._of(build.full(0, dt.int64, self.dims)), self._of(none)
-        order = build.iota(n) if ordered else sorted_places(flat, 0)
+        order = build.iota(n) if ordered else sorted_positions(flat, 0)
         line = detach(picked(flat, order, 0))
-        place = build.iota(n)
-        before = picked(line, build.sub(place, 1).alu(Op.MAX, build.zeros_like(place)), 0)
-        fresh = line.ne(before).alu(Op.OR, place.eq(build.zeros_like(place)))
+        position = build.iota(n)
+        before = picked(line, build.sub(position, 1).alu(Op.MAX, build.zeros_like(position)), 0)
+        fresh = line.ne(before).alu(Op.OR, position.eq(build.zeros_like(position)))
         first = _first(fresh, count)
         missing = first.alu(Op.LT, build.zeros_like(first))
         there = picked(order, first.alu(Op.MAX, build.zeros_like(first)), 0)
@@ -376,8 +376,8 @@ class SelectionMethods(_Below):
         else:
             first, last = (wide._of(build.full(v, wide.dtype, ())) for v in (low, high))
         inside = (wide >= first) & (wide <= last)
-        place = ((wide - first) * count / (last - first)).long().clamp(0, count - 1)
-        slot = build.where(inside.uop, place.uop, count)
+        position = ((wide - first) * count / (last - first)).long().clamp(0, count - 1)
+        slot = build.where(inside.uop, position.uop, count)
         ones = build.full(1, dt.int64, x.dims)
         found = build.scatter_add(zeros, ones, slot)
         return self._of(build.shrink(found, [(0, count)]).cast(self.dtype))

@@ -39,8 +39,8 @@ from kernelrt.tensor.nodes.positions import (
     is_one,
     limit,
     mask_rank,
-    places,
     position,
+    selection,
     spelled_out,
 )
 from kernelrt.tensor.nodes.promotion import as_scalar, check_size, element
@@ -166,7 +166,7 @@ class PartMethods(_Below):
         with state.lock:
             if not views.has_memory(self) or views.is_detached(self):
                 return False
-            found = places(self, index)
+            found = selection(self, index)
             if found is None:
                 return False
             new = None
@@ -281,9 +281,9 @@ class PartMethods(_Below):
             return self._placed(items, value)
         return self._with_part(items, value)  # type: ignore[attr-defined, no-any-return]
 
-    def _with_places(self, places: Self, value: Self) -> Self:
-        """Return this tensor with `value` at row-major positions `places`."""
-        line = build.reshape(places.uop, (prod(places.dims),))
+    def _with_elements(self, positions: Self, value: Self) -> Self:
+        """Return this tensor with `value` at row-major positions `positions`."""
+        line = build.reshape(positions.uop, (prod(positions.dims),))
         if build.has_zero(line.shape):
             return self._of(self.uop)
         flat = build.reshape(self.uop, (prod(self.dims),))
@@ -518,8 +518,8 @@ class PartMethods(_Below):
         first = limit(item.start, 0, size, axis, back=step < 0)
         if step < 0:
             first = build.difference(build.difference(size, 1), first)
-        place = build.iota(size)
-        away = place.alu(Op.SUB, build.full(first, dt.int64, place.shape))
+        position = build.iota(size)
+        away = position.alu(Op.SUB, build.full(first, dt.int64, position.shape))
         if step < 0:
             away, step = build.neg(away), -step
         number = away.alu(Op.IDIV, build.full(step, dt.int64, away.shape))

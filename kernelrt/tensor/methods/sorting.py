@@ -33,7 +33,7 @@ else:
 
 __all__ = [
     "OrderingMethods", "Ranked", "insertions", "picked", "sort_keys",
-    "sorted_places",
+    "sorted_positions",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -76,7 +76,7 @@ def _all(x: UOp, value: int) -> UOp:
     return build.full(value, x.dtype, x.shape)
 
 
-def sorted_places(x: UOp, axis: int, *, descending: bool = False) -> UOp:
+def sorted_positions(x: UOp, axis: int, *, descending: bool = False) -> UOp:
     """Return the positions along `axis` of the elements in stably sorted order, in int64."""
     if not x.shape:
         return build.full(0, dt.int64, ())
@@ -87,8 +87,8 @@ def sorted_places(x: UOp, axis: int, *, descending: bool = False) -> UOp:
         keys = keys.alu(Op.NOT)
     axes = [*(a for a in range(len(x.shape)) if a != axis), axis]
     keys = build.permute(keys, axes)
-    places = _argsort(keys)
-    return build.permute(places, [axes.index(a) for a in range(len(axes))])
+    positions = _argsort(keys)
+    return build.permute(positions, [axes.index(a) for a in range(len(axes))])
 
 
 def _argsort(keys: UOp) -> UOp:
@@ -116,14 +116,15 @@ def _ranked(keys: UOp, n: Dim) -> UOp:
     return build.reduce(build.where(there.eq(i), j, 0), Op.ADD, (last + 1,)).cast(dt.int64)
 
 
-def picked(x: UOp, places: UOp, axis: int) -> UOp:
-    """Return the elements of `x` at `places` along `axis`, which are in range."""
-    if not x.shape or build.has_zero(places.shape):
-        if places.shape == x.shape:
+def picked(x: UOp, positions: UOp, axis: int) -> UOp:
+    """Return the elements of `x` at `positions` along `axis`, which are in range."""
+    if not x.shape or build.has_zero(positions.shape):
+        if positions.shape == x.shape:
             return x
-        return settled(build.full(0, x.dtype, places.shape), x)
+        return settled(build.full(0, x.dtype, positions.shape), x)
     indices = [
-        places if a == axis else build.iota_along(places.shape, a) for a in range(len(x.shape))
+        positions if a == axis else build.iota_along(positions.shape, a)
+        for a in range(len(x.shape))
     ]
     return UOp(Op.GATHER, x.dtype, (x, *indices))
 
@@ -164,15 +165,15 @@ class OrderingMethods(_Below):
         """
         axis = axis_of(dim, self.ndim)
         node = self.uop
-        places = sorted_places(node, axis, descending=flag(descending, "descending"))
+        positions = sorted_positions(node, axis, descending=flag(descending, "descending"))
         flag(stable, "stable")
-        return Ranked(self._of(picked(node, places, axis)), self._of(places))
+        return Ranked(self._of(picked(node, positions, axis)), self._of(positions))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Self:
         """Return the ``indices`` of :meth:`sort`."""
         flag(stable, "stable")
         axis = axis_of(dim, self.ndim)
-        return self._of(sorted_places(self.uop, axis, descending=flag(descending, "descending")))
+        return self._of(sorted_positions(self.uop, axis, descending=flag(descending, "descending")))
 
     def msort(self) -> Self:
         """Sort the elements along the first axis."""
@@ -200,14 +201,14 @@ class OrderingMethods(_Below):
         flag(sorted, "sorted")
         count, greatest = self._rank_of(k, axis, least=0), flag(largest, "largest")
         if count == 1 and greatest and self.ndim and is_static(self.dims):
-            place = self._position(Op.MAX, axis, keepdim=True)  # NaN is the greatest there, too
-            return Ranked(self._of(picked(self.uop, place.uop, axis)), place)
+            position = self._position(Op.MAX, axis, keepdim=True)  # NaN is the greatest there, too
+            return Ranked(self._of(picked(self.uop, position.uop, axis)), position)
         values, indices = self.sort(axis, descending=greatest)
         if self.ndim == 0:
             return Ranked(values, indices) if count else Ranked(values[None][:0], indices[None][:0])
         ends = [(0, count if a == axis else d) for a, d in enumerate(self.dims)]
-        first, places = (self._of(build.shrink(part.uop, ends)) for part in (values, indices))
-        return Ranked(first, places)
+        first, positions = (self._of(build.shrink(part.uop, ends)) for part in (values, indices))
+        return Ranked(first, positions)
 
     def _rank_of(self, k: int, axis: int, least: int) -> int:
         """Check `k` as a number of elements along `axis`."""
@@ -229,12 +230,12 @@ class OrderingMethods(_Below):
     def _ranked(self, axis: int, rank: UOp, keepdim: bool) -> Ranked[Self]:
         """Return the elements of `rank`, which has size 1 along `axis`, in order along `axis`."""
         node = self.uop
-        places = picked(sorted_places(node, axis), rank, axis)
-        value = picked(node, places, axis)
+        positions = picked(sorted_positions(node, axis), rank, axis)
+        value = picked(node, positions, axis)
         if not keepdim and node.shape:
             shape = tuple(d for a, d in enumerate(node.shape) if a != axis)
-            value, places = build.reshape(value, shape), build.reshape(places, shape)
-        return Ranked(self._of(value), self._of(places))
+            value, positions = build.reshape(value, shape), build.reshape(positions, shape)
+        return Ranked(self._of(value), self._of(positions))
 
     def _nans(self, axis: int) -> UOp:
         """Return the number of NaNs along `axis`, in int64; the axis keeps size 1."""
@@ -376,7 +377,7 @@ class OrderingMethods(_Below):
         zero = build.zeros_like(rank)
         low = low.alu(Op.MAX, zero).alu(Op.MIN, last)
         high = build.add(low, 1).alu(Op.MIN, last)
-        order = sorted_places(x, axis)
+        order = sorted_positions(x, axis)
         ends = [
             picked(x, picked(order, end.cast(dt.int64), axis), axis) for end in (low, high)
         ]
@@ -396,10 +397,10 @@ class OrderingMethods(_Below):
         if self.ndim == 0:
             return Ranked(self, self._of(build.full(0, dt.int64, ())))
         x = self.uop
-        order = sorted_places(x, axis)
+        order = sorted_positions(x, axis)
         there = self._of(picked(detach(x), order, axis))
-        place = self._of(build.iota_along(x.shape, axis))
-        fresh = (there != there.roll(1, axis)) | place.eq(0)
+        position = self._of(build.iota_along(x.shape, axis))
+        fresh = (there != there.roll(1, axis)) | position.eq(0)
         runs = fresh.long().cumsum(axis) - 1
         zeros = self._of(build.full(0, dt.int64, x.shape))
         lengths = zeros.scatter_add(axis, runs, zeros + 1)

@@ -16,17 +16,17 @@ from kernelrt.tensor.nodes import build
 if TYPE_CHECKING:
     from kernelrt.ir import Dim
 
-__all__ = ["demanded", "fine_place", "finite", "if_all", "if_each"]
+__all__ = ["checked_index", "demanded", "finite", "if_all", "if_each"]
 
 _T = TypeVar("_T", bound=TensorBase)
 
 
-def fine_place(place: UOp, size: Dim, fine: UOp, told: UOp, domain: Domain) -> UOp:
-    """Return the indices `place`, with a check that raises DomainError where `fine` is false.
+def checked_index(index: UOp, size: Dim, fine: UOp, told: UOp, domain: Domain) -> UOp:
+    """Return `index`, with a check that raises DomainError where `fine` is false.
 
     Parameters
     ----------
-    place : UOp
+    index : UOp
         Indices in [0, size), int64.
     size : Dim
         Size of the axis.
@@ -44,7 +44,7 @@ def fine_place(place: UOp, size: Dim, fine: UOp, told: UOp, domain: Domain) -> U
         bits = bits.alu(Op.SHR, build.full(CUT, dt.uint64, bits.shape))
     number = bits.cast(dt.int64)
     code = build.full(first, dt.int64, number.shape).alu(Op.SUB, number)
-    return UOp(Op.BOUND, dt.int64, (build.where(fine, place, code), as_uop(size)), domain)
+    return UOp(Op.BOUND, dt.int64, (build.where(fine, index, code), as_uop(size)), domain)
 
 
 def demanded(value: _T, fine: Any, told: Any, domain: Domain) -> _T:
@@ -61,11 +61,11 @@ def demanded(value: _T, fine: Any, told: Any, domain: Domain) -> _T:
     """
     node = value.uop
     none = build.full(0, dt.int64, node.shape)
-    check = fine_place(none, 1, fine.uop, told.detach().uop, domain)
+    check = checked_index(none, 1, fine.uop, told.detach().uop, domain)
     # The check becomes an index to an additional axis of size 1.
     line = build.reshape(node, (*node.shape, 1))
-    places = [build.iota_along(node.shape, a) for a in range(len(node.shape))]
-    checked = UOp(Op.GATHER, node.dtype, (line, *places, check))
+    positions = [build.iota_along(node.shape, a) for a in range(len(node.shape))]
+    checked = UOp(Op.GATHER, node.dtype, (line, *positions, check))
     return value._of(custom(checked, _passed, node))
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
-    "Places", "check_labels", "checked", "elements", "first_lack", "is_array", "is_number", "known",
-    "limit", "mask_rank", "places", "position", "spelled_out", "window", "within",
+    "Selection", "check_labels", "checked", "elements", "first_lack", "is_array", "is_number",
+    "known", "limit", "mask_rank", "position", "selection", "spelled_out", "window", "within",
 ]  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def mask_rank(item: Any) -> int | None:
     return rank if rank and isinstance(first, bool | np.bool_) else None
 
 
-class Places(NamedTuple):
+class Selection(NamedTuple):
     """The elements that an index selects, as two successive NumPy indices.
 
     Attributes
@@ -85,7 +85,7 @@ class Places(NamedTuple):
     shape: tuple[int, ...]
 
 
-def places(tensor: TensorBase, index: Any) -> Places | None:
+def selection(tensor: TensorBase, index: Any) -> Selection | None:
     """Compute index tensors and masks, and return the elements that an index selects.
 
     Return None if a size is dynamic, or if the index is invalid (indexing then raises the error).
@@ -93,7 +93,7 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
     if not is_static(tensor.dims):
         return None
     if not isinstance(index, tuple) and is_array(index):
-        return _places_of_one(tensor, index)
+        return _selection_of_one(tensor, index)
     try:
         items = spelled_out(index, tensor.ndim)
     except ShapeError:
@@ -141,23 +141,23 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
     first = arrays[0][0] if arrays else 0
     adjacent = [axis for axis, _ in arrays] == list(range(first, first + len(arrays)))
     front = first if adjacent else 0  # where the indexed axes go
-    return Places((*view, ...), (*elements, ...), (*left[:front], *shape, *left[front:]))
+    return Selection((*view, ...), (*elements, ...), (*left[:front], *shape, *left[front:]))
 
 
-def _places_of_one(tensor: TensorBase, index: Any) -> Places | None:
-    """Return :class:`Places` for one index array, or one mask over the first axes."""
+def _selection_of_one(tensor: TensorBase, index: Any) -> Selection | None:
+    """Return :class:`Selection` for one index array, or one mask over the first axes."""
     sizes = cast("tuple[int, ...]", tensor.dims)
     rank = mask_rank(index)
     if rank is not None:
         mask = _mask(tensor, index, sizes[:rank])
         count = None if mask is None else int(np.count_nonzero(mask))
-        return None if count is None else Places((...,), (mask,), (count, *sizes[rank:]))
+        return None if count is None else Selection((...,), (mask,), (count, *sizes[rank:]))
     array = _positions(tensor, index, sizes[0]) if sizes else None
     if array is None:
         return None
     if not array.ndim:
-        return Places((int(array), ...), (...,), sizes[1:])
-    return Places((...,), (array,), (*array.shape, *sizes[1:]))
+        return Selection((int(array), ...), (...,), sizes[1:])
+    return Selection((...,), (array,), (*array.shape, *sizes[1:]))
 
 
 def _mask(like: Any, item: Any, sizes: tuple[int, ...]) -> np.ndarray[Any, Any] | None:
@@ -241,8 +241,8 @@ def limit(item: object, default: Dim, size: Dim, axis: int, *, back: bool = Fals
     if item is None:
         return default
     if isinstance(item, UOp):
-        place = build.difference(build.difference(size, 1), item) if back else item
-        room = place if back else build.difference(size, item)
+        end = build.difference(build.difference(size, 1), item) if back else item
+        room = end if back else build.difference(size, item)
         if back and same(item, size):
             return 0  # clipped
         if dim_span(item)[0] < 0 or dim_span(room)[0] < 0:
@@ -250,7 +250,7 @@ def limit(item: object, default: Dim, size: Dim, axis: int, *, back: bool = Fals
                 f"index: the slice end {format_size(item)} may lie outside axis {axis} with size "
                 f"{format_size(size)}; narrow the bounds of its Variables"
             )
-        return place
+        return end
     item = index_of(item)
     if isinstance(item, bool) or not isinstance(item, int | np.integer):
         raise DTypeError(
