@@ -24,7 +24,7 @@ from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import integer
 from kernelrt.tensor.rng.random import get_rng_state, set_rng_state
 from kernelrt.tensor.rng.stream import is_counter
-from kernelrt.tensor.tracing.batching_rules import Along, along
+from kernelrt.tensor.tracing.batching_rules import BatchedValue, along
 from kernelrt.tensor.tracing.vmap_trace import DIFFERENT, ERROR, SAME, VmapTrace
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ class _Mapping:
         rest = iter(leaves)
         return mapped(lambda _: next(rest), outs[0])
 
-    def _values(self, roots: Sequence[UOp]) -> list[Along]:
+    def _values(self, roots: Sequence[UOp]) -> list[BatchedValue]:
         """Return values for the whole batch, with a first batch axis if they depend on it."""
         stacks, count, chunk = self._trace.stacks, self._count, self._chunk
         if chunk is None or not isinstance(count, int) or count <= chunk:
@@ -333,12 +333,12 @@ class _Mapping:
         return [_joined(part) for part in zip(*parts, strict=True)]
 
     def _left(
-        self, values: Sequence[Along], results: Sequence[tuple[str, Any, int | None]]
+        self, values: Sequence[BatchedValue], results: Sequence[tuple[str, Any, int | None]]
     ) -> Iterator[Tensor]:
         """Yield the results, with the batch axis at the position that `out_axes` gives."""
         for made, (path, leaf, axis) in zip(values, results, strict=True):
             if axis is None:
-                if made.apart:
+                if made.batched:
                     raise ShapeError(
                         f"out_axes: {path} depends on the batch element, so it needs a batch axis; "
                         "give it an axis instead of None"
@@ -353,17 +353,17 @@ class _Mapping:
             yield Tensor._of(build.permute(node, order) if batch_axis else node)
 
     def _alike(
-        self, written: Sequence[tuple[Any, UOp]], values: Sequence[Along]
+        self, written: Sequence[tuple[Any, UOp]], values: Sequence[BatchedValue]
     ) -> list[tuple[Any, UOp]]:
         """Return the values assigned to outside tensors; they must not depend on the batch."""
         found = []
         for (tensor, _), made in zip(written, values, strict=True):
-            if made.apart and is_counter(tensor):
+            if made.batched and is_counter(tensor):
                 raise JitError(
                     "vmap: random numbers are drawn in a branch or an iteration that only some "
                     "batch elements run; draw them before it, and use the result in it"
                 )
-            if made.apart:
+            if made.batched:
                 raise self._differs(tensor)
             found.append((tensor, made.value))
         return found
@@ -377,7 +377,7 @@ class _Mapping:
             "kernelrt.func.functional_call does with the running statistics of a module"
         )
 
-    def _put_back(self, key: tuple[int, int], made: Along) -> Tensor:
+    def _put_back(self, key: tuple[int, int], made: BatchedValue) -> Tensor:
         """Return the new value of an argument that the function assigned to, in its axis order."""
         stack, batch_axis = made.lifted(self._count), self._given[key].axis
         order = [*range(1, len(stack.shape))]
@@ -447,10 +447,10 @@ def _slice(stack: UOp, low: int, high: int) -> UOp:
     return build.shrink(stack, [(low, high), *((0, d) for d in stack.shape[1:])])
 
 
-def _joined(parts: Sequence[Along]) -> Along:
+def _joined(parts: Sequence[BatchedValue]) -> BatchedValue:
     """Concatenate the chunks of a batch."""
     first = parts[0]
-    return Along(build.cat([p.value for p in parts], 0), True) if first.apart else first
+    return BatchedValue(build.cat([p.value for p in parts], 0), True) if first.batched else first
 
 
 def _axis(

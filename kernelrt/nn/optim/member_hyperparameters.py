@@ -144,7 +144,7 @@ def changes(
         if id(target) in targets:
             new = Tensor._of(made.lifted(count))  # noqa: SLF001 - the result of vectorization
             found.append((targets[id(target)], new))
-        elif not made.apart:
+        elif not made.batched:
             found.append((target, Tensor._of(made.value)))  # noqa: SLF001
         else:
             raise ShapeError(

@@ -29,41 +29,41 @@ if TYPE_CHECKING:
 else:
     batching_rules = Module("kernelrt.tensor.tracing.batching_rules")
 
-__all__ = ["Along", "batched_run"]
+__all__ = ["BatchedValue", "batched_run"]
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
+class BatchedValue:
     """The batched form of a node.
 
     Attributes
     ----------
     value : UOp
         Values along the new first axis, or a value that all batch elements share.
-    apart : bool
+    batched : bool
         Whether `value` has the batch axis.
     """
 
     value: UOp
-    apart: bool
+    batched: bool
 
     def lifted(self, count: Dim) -> UOp:
         """Return the values along the batch axis; broadcast a shared value."""
-        if self.apart:
+        if self.batched:
             return self.value
         return build.broadcast_to(self.value, (count, *self.value.shape))
 
 
 def batched_run(
-    nodes: Sequence[UOp], operands: Sequence[Along], count: Dim
-) -> dict[UOp, Along]:
+    nodes: Sequence[UOp], operands: Sequence[BatchedValue], count: Dim
+) -> dict[UOp, BatchedValue]:
     """Batch the results of a loop or branch with at least one batched operand.
 
     Parameters
     ----------
     nodes : sequence of UOp
         REGION nodes of one program over the same operands.
-    operands : sequence of Along
+    operands : sequence of BatchedValue
         Batched forms of the operands.
     count : Dim
         Size of the batch axis.
@@ -78,7 +78,7 @@ def batched_run(
         raise VariableError(f"vmap: a loop needs a fixed number of batch elements, not {count}")
     if isinstance(program, Loop):
         return _BatchedLoop(program, nodes, operands, count).values()
-    if operands[0].apart:
+    if operands[0].batched:
         return _selected_branches(program, nodes, operands, count)
     return _batched_branch(program, nodes, operands, count)
 
@@ -89,7 +89,7 @@ def _along(
     given: Mapping[UOp, UOp],
     put: Mapping[UOp, UOp],
     count: Dim,
-) -> list[Along]:
+) -> list[BatchedValue]:
     """Batch graphs of a body, with its ports replaced: `given` has the batch axis, `put` has not.
 
     Ports are identified by number, so a port of this body may equal a port of an enclosing body
@@ -99,7 +99,7 @@ def _along(
     new = {own[p]: value for p, value in given.items()}
     made = batching_rules.along(rewritten(graphs, own), new, count)
     values = rewritten([m.value for m in made], {own[p]: value for p, value in put.items()})
-    return [Along(value, m.apart) for value, m in zip(values, made, strict=True)]
+    return [BatchedValue(value, m.batched) for value, m in zip(values, made, strict=True)]
 
 
 def _flat(node: UOp, count: int) -> UOp:
@@ -108,14 +108,14 @@ def _flat(node: UOp, count: int) -> UOp:
 
 
 def _batched_branch(
-    program: Choice, nodes: Sequence[UOp], operands: Sequence[Along], count: int
-) -> dict[UOp, Along]:
+    program: Choice, nodes: Sequence[UOp], operands: Sequence[BatchedValue], count: int
+) -> dict[UOp, BatchedValue]:
     since = count_asked()
     slots: list[tuple[Slot, UOp]] = []
     put: dict[UOp, UOp] = {}
     given = {}
     for p, s in zip(program.ports, operands[1:], strict=True):
-        if s.apart:
+        if s.batched:
             stands = slot((count, *p.shape), p.dtype)
             slots.append((stands, _flat(s.value, count)))
             given[p] = stands.node
@@ -125,18 +125,18 @@ def _batched_branch(
         _along([n.arg.values[b] for n in nodes], program.ports, given, put, count)
         for b in range(program.branches)
     ]
-    apart = [any(v.apart for v in values) for values in zip(*branches, strict=True)]
+    batched = [any(v.batched for v in values) for values in zip(*branches, strict=True)]
     graphs = [
-        [v.lifted(count) if a else v.value for v, a in zip(values, apart, strict=True)]
+        [v.lifted(count) if a else v.value for v, a in zip(values, batched, strict=True)]
         for values in branches
     ]
     found = region_graphs.choice(operands[0].value, slots, graphs, since=since)
-    return dict(zip(nodes, map(Along, found, apart), strict=True))
+    return dict(zip(nodes, map(BatchedValue, found, batched), strict=True))
 
 
 def _selected_branches(
-    program: Choice, nodes: Sequence[UOp], operands: Sequence[Along], count: int
-) -> dict[UOp, Along]:
+    program: Choice, nodes: Sequence[UOp], operands: Sequence[BatchedValue], count: int
+) -> dict[UOp, BatchedValue]:
     """Batch a branch whose index differs between batch elements.
 
     Each branch is computed for all batch elements, and each element selects its result. Results
@@ -146,7 +146,7 @@ def _selected_branches(
     mapped: dict[UOp, UOp] = {}
     put: dict[UOp, UOp] = {}
     for p, s in zip(program.ports, operands[1:], strict=True):
-        if s.apart:
+        if s.batched:
             mapped[p] = build.reshape(s.value, (count, *p.shape))
         else:
             put[p] = build.reshape(s.value, p.shape)
@@ -167,7 +167,7 @@ def _selected_branches(
             new = region_graphs.choice(any_, [], [none, new], since=since)
         before = taken or new
         taken = [_where(here, v, t) for v, t in zip(new, before, strict=True)]
-    return made | dict(zip(nodes, [Along(t, True) for t in taken], strict=True))
+    return made | dict(zip(nodes, [BatchedValue(t, True) for t in taken], strict=True))
 
 
 def _takes_branch(each: UOp, k: int, branches: int) -> UOp:
@@ -202,22 +202,22 @@ def _safe(value: UOp, here: UOp) -> UOp:
 
 class _BatchedLoop:
     def __init__(
-        self, program: Loop, nodes: Sequence[UOp], operands: Sequence[Along], count: int
+        self, program: Loop, nodes: Sequence[UOp], operands: Sequence[BatchedValue], count: int
     ) -> None:
         self._loop, self._nodes, self._operands, self._count = program, nodes, operands, count
         self._carried = len(program.carries)
         #: The ports that have the batch axis.
-        varies = varying(program, [s.apart for s in operands])
+        varies = varying(program, [s.batched for s in operands])
         self._varies = {program.ports[k] for k in varies}
         #: Number of iterations of each batch element, if these differ and are known in advance.
-        counted = program.counted and operands[-1].apart
+        counted = program.counted and operands[-1].batched
         self._counts = operands[-1].value if counted else None
         #: Whether batch elements end after different numbers of iterations.
-        self._apart = self._counts is not None or (
+        self._diverges = self._counts is not None or (
             program.conditional and program.ports[0] in self._varies
         )
 
-    def values(self) -> dict[UOp, Along]:
+    def values(self) -> dict[UOp, BatchedValue]:
         """Return the batched results of the loop."""
         loop, count = self._loop, self._count
         since = count_asked()
@@ -243,7 +243,7 @@ class _BatchedLoop:
                 given[p] = s.node
         for k in range(behind, len(loop.ports) - loop.numbered):
             p, found = loop.ports[k], self._operands[k]
-            if found.apart:
+            if found.batched:
                 flat = _flat(found.value, count)
                 given[p] = flat if begins is None else _safe(flat, begins)
             else:
@@ -255,31 +255,31 @@ class _BatchedLoop:
             m.lifted(count) if p in self._varies else m.value
             for p, m in zip(loop.ports, made[: self._carried], strict=False)
         ]
-        apart = dict(zip(rows, made[self._carried :], strict=True))
-        turns = self._batched_carries(carried, new, goes)
+        made_by_row = dict(zip(rows, made[self._carried :], strict=True))
+        carries = self._batched_carries(carried, new, goes)
         if begins is not None:
             firsts = (_safe(self._first(k), begins) for k in range(self._carried))
-            turns += zip(held, firsts, map(detach, used), strict=True)
+            carries += zip(held, firsts, map(detach, used), strict=True)
         wholes = [self._whole(k) for k in range(self._carried, behind)]
         operand = self._operands[-1].value if loop.counted else None
         if self._counts is not None:
             operand = build.reduce(build.reshape(self._counts, (count,)), Op.MAX, (0,))
-        made_rows = [m.value for m in apart.values()]
+        made_rows = [m.value for m in made_by_row.values()]
         finals, stacks = region_graphs.loop(
-            turns, list(zip(sliced, wholes, strict=True)), made_rows, loop.trip_count,
+            carries, list(zip(sliced, wholes, strict=True)), made_rows, loop.trip_count,
             since=since, number=number, count=operand, reverse=loop.reverse,
             conditional=loop.conditional, checkpoint=loop.checkpoint,
         )  # fmt: skip
-        finals = finals[2:] if self._apart and self._counts is None else finals
-        out: dict[UOp, Along] = {}
+        finals = finals[2:] if self._diverges and self._counts is None else finals
+        out: dict[UOp, BatchedValue] = {}
         for node, row in zip(rows, stacks, strict=True):
-            own = apart[node].apart
-            out[node] = Along(_swapped(row) if own else row, own)
+            own = made_by_row[node].batched
+            out[node] = BatchedValue(_swapped(row) if own else row, own)
         for node in self._nodes:
             if (k := node.arg.carry) >= 0:
                 own = loop.ports[k] in self._varies
                 shape = (count, *node.shape) if own else node.shape
-                out[node] = Along(build.reshape(finals[k], shape), own)
+                out[node] = BatchedValue(build.reshape(finals[k], shape), own)
         return out
 
     def _slot(self, p: UOp) -> Slot:
@@ -287,21 +287,21 @@ class _BatchedLoop:
 
     def _first(self, k: int) -> UOp:
         p, found = self._loop.ports[k], self._operands[k]
-        if found.apart:
+        if found.batched:
             return _flat(found.value, self._count)
         one = build.reshape(found.value, p.shape)
-        return Along(one, False).lifted(self._count) if p in self._varies else one
+        return BatchedValue(one, False).lifted(self._count) if p in self._varies else one
 
     def _whole(self, k: int) -> UOp:
         """Return the array that the loop slices, with the iterations along the first axis."""
         found, shape = self._operands[k], (self._loop.trip_count, *self._loop.ports[k].shape)
-        if not found.apart:
+        if not found.batched:
             return build.reshape(found.value, shape)
         return _swapped(build.reshape(found.value, (self._count, *shape)))
 
     def _running(self, slots: Sequence[Slot], number: Slot | None) -> tuple[UOp | None, UOp | None]:
         """Return masks: runs at all, runs in this iteration; None if all elements end together."""
-        if not self._apart:
+        if not self._diverges:
             return None, None
         if self._counts is None:
             return build.reshape(self._first(0), (self._count,)), build.reshape(
@@ -310,8 +310,8 @@ class _BatchedLoop:
         assert number is not None
         counts = build.reshape(self._counts, (self._count,))
         zeros = build.full(0, dt.int64, counts.shape)
-        turn = build.broadcast_to(number.node, counts.shape)
-        return zeros.alu(Op.LT, counts), turn.alu(Op.LT, counts)
+        iteration = build.broadcast_to(number.node, counts.shape)
+        return zeros.alu(Op.LT, counts), iteration.alu(Op.LT, counts)
 
     def _batched_carries(
         self, slots: Sequence[Slot], new: Sequence[UOp], goes: UOp | None
@@ -326,11 +326,11 @@ class _BatchedLoop:
             return list(zip(slots, firsts, kept, strict=True))
         # A batch element that has ended must not start again.
         kept[0] = new[0].alu(Op.AND, slots[0].node)
-        flag, turn = slot((), dt.bool_), slot((), dt.int64)
+        flag, iteration = slot((), dt.bool_), slot((), dt.int64)
         some = [build.reduce(g, Op.MAX, range(len(g.shape))) for g in (firsts[0], kept[0])]
         return [
             (flag, some[0], some[1]),
-            (turn, build.scalar(0, dt.int64), build.add(turn.node, 1)),
+            (iteration, build.scalar(0, dt.int64), build.add(iteration.node, 1)),
             *zip(slots, firsts, kept, strict=True),
         ]
 

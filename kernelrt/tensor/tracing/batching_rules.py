@@ -20,12 +20,12 @@ from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import dim_max, is_static, prod
 from kernelrt.tensor.autograd.tags import Custom, Kept, below, mark, reads_of, renewed
 from kernelrt.tensor.nodes import build
-from kernelrt.tensor.tracing.batched_regions import Along, batched_run
+from kernelrt.tensor.tracing.batched_regions import BatchedValue, batched_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Along", "along", "batched"]
+__all__ = ["BatchedValue", "along", "batched"]
 
 
 def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[UOp]:
@@ -54,12 +54,12 @@ def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[
     return [found.lifted(count) for found in along(roots, given, count)]
 
 
-def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[Along]:
+def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[BatchedValue]:
     """Batch like :func:`batched`, but add no axis to roots that do not depend on `given` nodes.
 
     For example, some carries of a loop may depend on them and others not.
     """
-    done = {node: Along(value, True) for node, value in given.items()}
+    done = {node: BatchedValue(value, True) for node, value in given.items()}
     order = list(below(roots, given.__contains__))
     runs: dict[tuple[object, tuple[UOp, ...]], list[UOp]] = {}
     for node in order:
@@ -69,19 +69,19 @@ def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[Al
         if node in done:
             continue
         reads = reads_of(node)
-        if not any(done[s].apart for s in reads):
-            done[node] = Along(renewed(node, {s: done[s].value for s in reads}), False)
+        if not any(done[s].batched for s in reads):
+            done[node] = BatchedValue(renewed(node, {s: done[s].value for s in reads}), False)
         elif node.op is Op.REGION:
             operands = [done[s] for s in node.src]
             done.update(batched_run(runs[node.arg.program, node.src], operands, count))
         else:
-            done[node] = Along(_along(node, done, count), True)
+            done[node] = BatchedValue(_along(node, done, count), True)
         if done[node].value is not node:
             inherit(done[node].value, node)
     return [done[root] for root in roots]
 
 
-def _along(node: UOp, done: Mapping[UOp, Along], count: Dim) -> UOp:
+def _along(node: UOp, done: Mapping[UOp, BatchedValue], count: Dim) -> UOp:
     """Return the batched form of a node that depends on the batch axis."""
     if node.op is Op.DETACH:
         return _marked(node, done, count)
@@ -89,7 +89,7 @@ def _along(node: UOp, done: Mapping[UOp, Along], count: Dim) -> UOp:
     return node.replace(src=src) if node.op in _LIFTED else _RULES[node.op](node, src, count)
 
 
-def _marked(node: UOp, done: Mapping[UOp, Along], count: Dim) -> UOp:
+def _marked(node: UOp, done: Mapping[UOp, BatchedValue], count: Dim) -> UOp:
     known = node.arg
     value, *rest = (done[s].lifted(count) for s in reads_of(node))
     if isinstance(known, Kept):

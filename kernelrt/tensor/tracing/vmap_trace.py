@@ -22,7 +22,7 @@ from kernelrt.tensor.autograd import gradient_state
 from kernelrt.tensor.autograd.tags import custom
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.nodes import build
-from kernelrt.tensor.tracing.batching_rules import Along, along
+from kernelrt.tensor.tracing.batching_rules import BatchedValue, along
 from kernelrt.tensor.tracing.trace import Inner, Trace
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class VmapTrace(Trace):
         self.stacks[node] = stack
         return node
 
-    def spread(self, nodes: Sequence[UOp]) -> list[Along]:
+    def spread(self, nodes: Sequence[UOp]) -> list[BatchedValue]:
         """Return the values of nodes for all batch elements, with a first axis if they differ."""
         return along(nodes, self.stacks, self.count)
 
