@@ -87,10 +87,10 @@ def run_epochs(
                 run.run_steps(rows, at, count)
                 at, left = at + count * rows, left - count
                 if calls is not None and calls.due(course.done):
-                    if calls.call(course.done, run.results(apart=False)):
-                        return run.results(apart=True)
+                    if calls.call(course.done, run.results(own_memory=False)):
+                        return run.results(own_memory=True)
                     run.read_arguments()
-    return run.results(apart=True)
+    return run.results(own_memory=True)
 
 
 def _one_by_one(
@@ -299,11 +299,11 @@ class _Run:
             self._find(rows, known=True)
         return course
 
-    def results(self, *, apart: bool) -> Any:
+    def results(self, *, own_memory: bool) -> Any:
         """Return the results of the steps that were run."""
         assert self._course is not None
         assert self._form is not None
-        return hand_out(self._form, self._course.so_far(self._form, apart))
+        return hand_out(self._form, self._course.so_far(self._form, own_memory))
 
     def run_steps(self, rows: int, first: int, count: int) -> None:
         """Run `count` steps of `rows` rows each, starting at row `first`."""

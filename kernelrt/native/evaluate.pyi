@@ -263,10 +263,10 @@ def entered(tensors: tuple[TensorBase, ...]) -> None:
 def lazy_ones(tensors: Iterable[TensorBase]) -> list[TensorBase]:
     """Return the tensors that are not computed yet."""
 
-def due(apart: Collection[int]) -> list[TensorBase]:
+def due(deferred: Collection[int]) -> list[TensorBase]:
     """Return tensors with pending assignments that interrupted code is not carrying out already.
 
-    Tensors whose id is in `apart` are left out.
+    Tensors whose id is in `deferred` are left out.
     """
 
 def attempt(

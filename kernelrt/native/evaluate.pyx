@@ -524,11 +524,11 @@ cdef bint is_realized(ArrayHandle handle) noexcept:
     return handle.data != NULL and is_current(handle)
 
 
-def due(apart):
+def due(deferred):
     changing = state.changing
     return [
         t for t in list(pending.values())
-        if (not apart or id(t) not in apart)
+        if (not deferred or id(t) not in deferred)
         and (changing is None or not changing.overlaps((<ArrayHandle> t).memory))
     ]
 

@@ -57,8 +57,8 @@ class MultiStepRun:
         """Allocate the results of all steps of `replay`, unless they are allocated."""
     def fits(self, replay: Replay) -> bool:
         """Return whether the results of `replay` have the allocated shapes and dtypes."""
-    def so_far(self, replay: Replay, apart: bool) -> tuple[Any, ...]:
-        """Return the results of the steps that have run; with `apart`, in their own memory."""
+    def so_far(self, replay: Replay, own_memory: bool) -> tuple[Any, ...]:
+        """Return the results of the steps that have run; with `own_memory`, not as views."""
     def find(
         self, replays: tuple[Replay, ...], args: tuple[Any, ...], rows: int
     ) -> Replay | None:

@@ -164,12 +164,12 @@ cdef class MultiStepRun:
                 return False
         return True
 
-    def so_far(self, Replay replay not None, bint apart):
-        """Return the results of the steps that have run; with `apart`, in their own memory."""
+    def so_far(self, Replay replay not None, bint own_memory):
+        """Return the results of the steps that have run; with `own_memory`, not as views."""
         cdef Py_ssize_t i
         cdef ArrayHandle whole, part
         cdef tuple parts
-        if not apart:
+        if not own_memory:
             self.lent = True
             parts = replay.make_results(0)
         elif self.feed.step == self.room and not self.lent:
@@ -178,7 +178,7 @@ cdef class MultiStepRun:
             parts = replay.make_results(self.feed.step)
         for i in range(len(parts)):
             whole, part = <ArrayHandle> self.results[i], <ArrayHandle> parts[i]
-            if apart:
+            if own_memory:
                 memcpy(part.data, whole.data, <size_t> part.nbytes)
             else:
                 part.shape = (self.feed.step, *whole.shape[1:])

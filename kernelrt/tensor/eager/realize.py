@@ -109,7 +109,7 @@ def flush_some(chosen: Callable[[TensorBase], bool]) -> None:
     """
     with state.lock:
         check_settled(())
-        _run([], apart=_can_wait(t for t in list(state.pending.values()) if not chosen(t)))
+        _run([], deferred=_deferrable(t for t in list(state.pending.values()) if not chosen(t)))
 
 
 _name_copy(copied, flush, realize)
@@ -196,9 +196,9 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
 def _prepared(tensors: Sequence[TensorBase]) -> ExecutionPlan:
     outcome = CHANGED
     while outcome == CHANGED:
-        apart = _can_wait(tensors)
-        assigned = [id(t) in apart for t in tensors]
-        _run([], apart=apart)
+        deferred = _deferrable(tensors)
+        assigned = [id(t) in deferred for t in tensors]
+        _run([], deferred=deferred)
         marked = [t._entered() for t in tensors]
         nodes = strip(shared_memory.in_place(marked))
         commits = {
@@ -220,19 +220,19 @@ def check_tensors(tensors: Iterable[object]) -> None:
             raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(tensor).__name__}")
 
 
-def _can_wait(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
+def _deferrable(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
     """Return `tensors` whose assignments can wait until all others are committed, by identity."""
-    apart = {id(t): t for t in tensors if id(t) in state.pending}
-    early = list(apart)
+    deferred = {id(t): t for t in tensors if id(t) in state.pending}
+    early = list(deferred)
     while early:
-        before = memory_of(due(apart))
+        before = memory_of(due(deferred))
         early = [
-            key for key, t in apart.items()
+            key for key, t in deferred.items()
             if before.overlaps(t._memory) or reads(t._entered(), before)
         ]  # fmt: skip
         for key in early:
-            del apart[key]
-    return apart
+            del deferred[key]
+    return deferred
 
 
 def check_static(tensor: TensorBase) -> None:
@@ -245,16 +245,16 @@ def check_static(tensor: TensorBase) -> None:
 
 
 def _run(
-    targets: list[TensorBase], apart: Collection[int] = (), written: Written | None = None
+    targets: list[TensorBase], deferred: Collection[int] = (), written: Written | None = None
 ) -> None:
     """Compute `targets` and commit assignments; first compute tensors that read changed memory.
 
-    Assignments to tensors whose identity is in `apart` stay pending. Memory in `written` is about
-    to change, too.
+    Assignments to tensors whose identity is in `deferred` stay pending. Memory in `written` is
+    about to change, too.
     """
     check_settled(targets)
     while True:
-        commits = due(apart)
+        commits = due(deferred)
         nodes = [(t, t._uop) for t in commits]
         try:
             if attempt(targets, commits, written):
