@@ -624,10 +624,10 @@ cdef class TraceMode:
             handler = _signal.getsignal(number)  # signal.getsignal creates an enum in each call
             # default_int_handler only raises.
             if callable(handler) and handler is not signal.default_int_handler \
-                    and not isinstance(handler, Apart):
-                apart = Apart(number, handler)
-                self.handlers.append(apart)
-                exchange_handler(number, handler, apart)
+                    and not isinstance(handler, UntracedHandler):
+                wrapper = UntracedHandler(number, handler)
+                self.handlers.append(wrapper)
+                exchange_handler(number, handler, wrapper)
         return 0
 
     cdef int leave(self) except -1:
@@ -637,11 +637,13 @@ cdef class TraceMode:
             (<TraceMode> self.around).handlers += self.handlers
             self.handlers = []
         while self.handlers:
-            apart = self.handlers[-1]
+            wrapper = self.handlers[-1]
             try:
-                exchange_handler((<Apart> apart).number, apart, (<Apart> apart).handler)
+                exchange_handler(
+                    (<UntracedHandler> wrapper).number, wrapper,
+                    (<UntracedHandler> wrapper).handler)
             except BaseException as error:
-                if signal.getsignal((<Apart> apart).number) is apart:
+                if signal.getsignal((<UntracedHandler> wrapper).number) is wrapper:
                     raised = raised or error
                     continue  # try again: the handler that raised has run
                 raised = raised or error
@@ -670,7 +672,7 @@ cdef int exchange_handler(int number, object before, object after) except -1:
     return 0
 
 
-cdef class Apart:
+cdef class UntracedHandler:
     """A signal handler that runs as if no trace were active while a function is traced.
 
     Modes that apply to all code within a block, such as no_grad, apply to the handler, too.

@@ -165,17 +165,17 @@ def overlaps_of(list storages not None, list read not None):
     cdef char *start
     cdef char *address
     cdef Py_ssize_t i, j
-    cdef bint apart
+    cdef bint disjoint
     for node in storages:
         buffer = <Exporter?> (<Node?> node).arg
         address = buffer.address()
         if address != NULL:
             written.add(<size_t> address, <size_t> address + buffer.nbytes)
-    apart = written.n == len(storages)  # then no two storages overlap
+    disjoint = written.n == len(storages)  # then no two storages overlap
     for i, node in enumerate(read):
         buffer = <Exporter?> (<Node?> node).arg
         start = buffer.address()
-        if start == NULL or (apart and node in own) or not written.meets(
+        if start == NULL or (disjoint and node in own) or not written.meets(
                 <size_t> start, <size_t> start + buffer.nbytes):
             continue
         for j, storage in enumerate(storages):

@@ -60,7 +60,9 @@ class Spent:
 class Use:
     """Record of what a trace does with the ``grad`` of one tensor."""
 
-    __slots__ = ("before", "beside", "gradient", "now", "read", "same", "start", "tensor", "used")
+    __slots__ = (
+        "before", "gradient", "now", "other_buffer", "read", "same", "start", "tensor", "used",
+    )  # fmt: skip
 
     def __init__(self, tensor: TensorBase, read: bool) -> None:
         self.tensor = tensor
@@ -70,7 +72,7 @@ class Use:
         self.start: TensorBase | None = None
         #: The tensor of the gradient before the trace, if any; and its memory, if not the home.
         self.gradient: TensorBase | None = None
-        self.beside: Buffer | None = None
+        self.other_buffer: Buffer | None = None
         #: The first tensor seen that has the same tensor as its gradient, if any.
         self.same: TensorBase | None = None
         #: The current value inside the function.
@@ -230,7 +232,7 @@ class Effect:
         Tensor whose gradient before the run becomes the new gradient.
     same : Tensor, optional
         Another tensor that had the same gradient tensor during tracing.
-    beside : Buffer, optional
+    other_buffer : Buffer, optional
         Memory of the gradient during tracing, if not the home.
     changed : Buffer, optional
         Buffer in which the plan stores the value assigned to the gradient tensor it found.
@@ -244,7 +246,7 @@ class Effect:
     leaves: TensorBase | Spent | Home | None
     source: TensorBase | None
     same: TensorBase | None
-    beside: Buffer | None
+    other_buffer: Buffer | None
     changed: Buffer | None
 
     def fits(self) -> bool:
@@ -286,7 +288,7 @@ def are_shared_alike(
             if (
                 state_too
                 and other is effect.tensor
-                and buffer is not effect.beside
+                and buffer is not effect.other_buffer
                 and effect.tensor._grad is not effect.home
             ):
                 return False

@@ -193,8 +193,8 @@ class Trace(TraceMode):
             assert buffer is not None
             self._written.add(byte_range_of(buffer), tensor)
             start = self._starts.get(id(tensor))
-            if start is not None and start.beside is not None:
-                self._written.add(byte_range_of(start.beside), tensor)
+            if start is not None and start.other_buffer is not None:
+                self._written.add(byte_range_of(start.other_buffer), tensor)
         self._states[id(tensor)] = tensor, node
 
     def check_alone(self, tensor: TensorBase, does: str) -> None:
@@ -209,7 +209,7 @@ class Trace(TraceMode):
             self._named[id(tensor)] = tensor
         if not self._states or buffer is None:
             return
-        buffers = (buffer, None if start is None else start.beside)
+        buffers = (buffer, None if start is None else start.other_buffer)
         if any(
             other is not tensor
             for b in buffers
@@ -402,7 +402,7 @@ class Trace(TraceMode):
                     self.admit(gradient)
                 # The plan may write another tensor's home, so the gradient must not stay there.
                 gradient_state.move_out(gradient)
-                use.beside = gradient._buffer
+                use.other_buffer = gradient._buffer
 
     @property
     def starts(self) -> list[TensorBase]:
@@ -478,7 +478,7 @@ class Trace(TraceMode):
                     leaves=leaves,
                     source=None if source is None else source.tensor,
                     same=use.same,
-                    beside=use.beside,
+                    other_buffer=use.other_buffer,
                     changed=changed,
                 )
             )
