@@ -46,15 +46,15 @@ cdef class ArrayHandle:
     # Severed tag, if the history of the value stayed in a jitted function, else NULL. An owned
     # reference that the collector does not visit: it refers to no tensor.
     cdef PyObject *severed
-    # The Roster that has this handle, or NULL. An owned reference that the collector does not
-    # visit: it would clear the field of a handle in a cycle before the handle leaves the list.
-    cdef PyObject *roster
-    cdef PyObject *older  # neighbours in the roster, borrowed
+    # The HandleRegistry that has this handle, or NULL. An owned reference that the collector does
+    # not visit: it would clear the field of a handle in a cycle before the handle leaves the list.
+    cdef PyObject *registry
+    cdef PyObject *older  # neighbours in the registry, borrowed
     cdef PyObject *newer
 
 
 # A register of live handles that does not keep them alive.
-cdef class Roster:
+cdef class HandleRegistry:
     cdef PyObject *oldest
     cdef PyObject *newest
     cdef Py_ssize_t count
@@ -62,7 +62,7 @@ cdef class Roster:
     cdef void join(self, ArrayHandle handle) noexcept
 
 
-# Return whether all registers, each a dict or a Roster, are empty.
+# Return whether all registers, each a dict or a HandleRegistry, are empty.
 cdef inline bint all_empty(tuple registers) noexcept:
     cdef Py_ssize_t i
     cdef PyObject *register
@@ -71,7 +71,7 @@ cdef inline bint all_empty(tuple registers) noexcept:
         if PyDict_Check(<object> register):
             if PyDict_Size(<object> register) != 0:
                 return False
-        elif (<Roster> register).count != 0:
+        elif (<HandleRegistry> register).count != 0:
             return False
     return True
 

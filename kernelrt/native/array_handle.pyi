@@ -21,7 +21,7 @@ def copy_over(pairs: list[tuple[Any, Any]], births: list[int], expected: int) ->
     size, a source overlaps another target, or ``births[0]`` is not `expected`.
     """
 
-class Roster:
+class HandleRegistry:
     """Register of live handles that does not keep them alive; a handle is in at most one.
 
     No Python code, including finalizers and other threads, runs while it changes or is listed.

@@ -114,17 +114,17 @@ cdef Py_ssize_t count_bytes(tuple shape, int code) except -1:
         raise errors.ShapeError(f"an array of shape {shape} has too many bytes") from None
 
 
-cdef class Roster:
+cdef class HandleRegistry:
     """Live handles, oldest first. No method runs Python code, so none can be interrupted."""
 
     def add(self, ArrayHandle handle not None):
         self.join(handle)
 
     cdef void join(self, ArrayHandle handle) noexcept:
-        if handle.roster != NULL:
+        if handle.registry != NULL:
             return
         Py_INCREF(self)
-        handle.roster = <PyObject *> self
+        handle.registry = <PyObject *> self
         handle.older, handle.newer = self.newest, NULL
         if self.newest != NULL:
             (<ArrayHandle> self.newest).newer = <PyObject *> handle
@@ -134,7 +134,7 @@ cdef class Roster:
         self.count += 1
 
     def discard(self, ArrayHandle handle not None):
-        if handle.roster == <PyObject *> self:
+        if handle.registry == <PyObject *> self:
             unlink(handle)
 
     def members(self):
@@ -161,25 +161,26 @@ cdef class Roster:
 
 
 cdef void unlink(ArrayHandle handle) noexcept:
-    cdef Roster roster = <Roster> handle.roster
+    cdef HandleRegistry registry = <HandleRegistry> handle.registry
     if handle.older != NULL:
         (<ArrayHandle> handle.older).newer = handle.newer
     else:
-        roster.oldest = handle.newer
+        registry.oldest = handle.newer
     if handle.newer != NULL:
         (<ArrayHandle> handle.newer).older = handle.older
     else:
-        roster.newest = handle.older
-    roster.count -= 1
-    handle.roster = NULL
-    Py_DECREF(roster)
+        registry.newest = handle.older
+    registry.count -= 1
+    handle.registry = NULL
+    Py_DECREF(registry)
 
 
 cdef tuple check_registers(registers):
     registers = tuple(registers)
     for register in registers:
-        if type(register) is not Roster and not isinstance(register, dict):
-            raise errors.JitError(f"a register must be a dict or a Roster, not {register!r}")
+        if type(register) is not HandleRegistry and not isinstance(register, dict):
+            raise errors.JitError(
+                f"a register must be a dict or a HandleRegistry, not {register!r}")
     return registers
 
 
@@ -211,7 +212,7 @@ cdef class ArrayHandle:
         self.code = -1
 
     def __dealloc__(self):
-        if self.roster != NULL:
+        if self.registry != NULL:
             unlink(self)
         Py_XDECREF(self.severed)
 

@@ -8,7 +8,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.string cimport memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore
-from kernelrt.native.array_handle cimport FLOAT32, FLOAT64, INT64, ArrayHandle, Roster
+from kernelrt.native.array_handle cimport FLOAT32, FLOAT64, INT64, ArrayHandle, HandleRegistry
 from kernelrt.native.krt cimport KRT_OK, krt_status
 from kernelrt.native.memory cimport (
     BlockCache, Memory, Storage, StoredMemory, new_memory, share_bytes,
@@ -268,8 +268,8 @@ cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -
         handle.shape = <tuple> shape
         handle.nbytes = nbytes
         handle._uop = node
-        if not stays and handle.roster != NULL:
-            (<Roster> handle.roster).discard(handle)
+        if not stays and handle.registry != NULL:
+            (<HandleRegistry> handle.registry).discard(handle)
     for entry, expected, node in resets:
         handle = <ArrayHandle> entry
         dropped.append(expected)

@@ -10,7 +10,9 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t
 
 from kernelrt.native.eager_plan cimport KRT_EAGER_CHANGED, KRT_EAGER_UNFIT, number_memory, settlement
-from kernelrt.native.array_handle cimport FLOAT32, FLOAT64, INT64, ArrayHandle, Link, Roster, is_current
+from kernelrt.native.array_handle cimport (
+    FLOAT32, FLOAT64, INT64, ArrayHandle, HandleRegistry, Link, is_current,
+)
 from kernelrt.native.interpreter cimport Interpretation
 from kernelrt.native.memory cimport BlockCache, Exporter, Memory, new_memory
 from kernelrt.native.fast_paths cimport adopted, lend
@@ -40,7 +42,7 @@ cdef object realize = None
 cdef dict pending = None
 cdef list steady = None
 cdef list births = None
-cdef Roster watched = None
+cdef HandleRegistry watched = None
 cdef object Buffer = None
 cdef object ids = None
 cdef BlockCache allocator = None

@@ -7,7 +7,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import DType
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import UOp
-from kernelrt.native.array_handle import ArrayHandle, Roster
+from kernelrt.native.array_handle import ArrayHandle, HandleRegistry
 from kernelrt.native.eager_plan import Reset
 from kernelrt.native.locks import Lock
 from kernelrt.native.memory import BlockCache
@@ -95,7 +95,7 @@ def _name_state(
     pending: dict[int, Any],
     steady: list[Any],
     births: list[int],
-    watched: Roster,
+    watched: HandleRegistry,
     shared: list[bool],
     units: dict[int, tuple[int, ...]],
     lock: Lock,

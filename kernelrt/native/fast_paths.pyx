@@ -14,7 +14,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from kernelrt.native.array_handle cimport ArrayHandle, Link, Roster
+from kernelrt.native.array_handle cimport ArrayHandle, HandleRegistry, Link
 from kernelrt.native.memory cimport Exporter, Memory
 from kernelrt.native.graph_key cimport lineage_of
 from kernelrt.native.thread_modes cimport (
@@ -30,13 +30,13 @@ from kernelrt.native.array_handle import put_all
 cdef dict pending = None
 cdef list steady = None
 cdef list births = None
-cdef Roster watched = None
+cdef HandleRegistry watched = None
 cdef list shared = None
 cdef dict units = None
 cdef object lock = None
 
 
-def _name_state(dict now_pending, list now_steady, list now_births, Roster now_watched,
+def _name_state(dict now_pending, list now_steady, list now_births, HandleRegistry now_watched,
                 list now_shared, dict now_units, now_lock):
     """Set the registers of the process; see kernelrt.tensor.state."""
     global pending, steady, births, watched, shared, units, lock

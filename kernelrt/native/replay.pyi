@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from kernelrt._dispatch import PlanCore, Sample
-from kernelrt.native.array_handle import ArrayHandle, Roster
+from kernelrt.native.array_handle import ArrayHandle, HandleRegistry
 from kernelrt.native.core import Bindings
 from kernelrt.native.locks import Lock
 from kernelrt.native.memory import BlockCache
@@ -18,7 +18,7 @@ MISMATCH: Final[Mismatch]
 """The value that a Replay returns if the arguments do not match its specs."""
 
 #: A collection of pending work. Calls run directly only while all registers are empty.
-Register: TypeAlias = dict[Any, Any] | Roster
+Register: TypeAlias = dict[Any, Any] | HandleRegistry
 
 OutputSpec: TypeAlias = (
     tuple[int, int, tuple[int, ...]] | tuple[int, int, tuple[int, ...], Sequence[Site]]

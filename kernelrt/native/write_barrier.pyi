@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import UOp
-from kernelrt.native.array_handle import Roster
+from kernelrt.native.array_handle import HandleRegistry
 from kernelrt.native.memory import Memory
 from kernelrt.tensor.base import TensorBase
 
@@ -27,7 +27,7 @@ def reads(root: UOp, written: Written) -> bool:
     Nodes that do not read it are marked, so calls for all nodes of a graph take linear time.
     """
 
-def readers_of(roster: Roster, written: Written) -> list[TensorBase]:
+def readers_of(registry: HandleRegistry, written: Written) -> list[TensorBase]:
     """Return the lazy tensors with static shapes that are computed from `written`.
 
     Nodes that read no storage that was ever written are marked. So a graph that grows from call to
@@ -41,18 +41,18 @@ def forget_history() -> None:
     """Reset the history: no storage was written yet."""
 
 def latest_lazy(
-    roster: Roster, most: int, chosen: Collection[int]
+    registry: HandleRegistry, most: int, chosen: Collection[int]
 ) -> list[tuple[TensorBase, UOp, bool]]:
     """Return (tensor, node, constant) for lazy tensors that are not views, newest first.
 
-    Only the `most` newest members of the roster are searched. `constant` is whether no gradient
+    Only the `most` newest members of the registry are searched. `constant` is whether no gradient
     of the tensor reaches a leaf. Tensors whose identity is in `chosen` are left out.
     """
 
-def kept_members(roster: Roster) -> list[TensorBase]:
+def kept_members(registry: HandleRegistry) -> list[TensorBase]:
     """Return the members that have data."""
 
-def over_kept(roster: Roster) -> list[tuple[TensorBase, UOp]]:
+def over_kept(registry: HandleRegistry) -> list[tuple[TensorBase, UOp]]:
     """Return the lazy tensors that read kept values whose histories may go stale, with nodes."""
 
 def overlaps_of(storages: list[UOp], read: list[UOp]) -> tuple[tuple[int, int, int], ...]:

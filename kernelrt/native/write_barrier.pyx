@@ -14,7 +14,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
 from libc.string cimport memmove
 
-from kernelrt.native.array_handle cimport ArrayHandle, Roster
+from kernelrt.native.array_handle cimport ArrayHandle, HandleRegistry
 from kernelrt.native.memory cimport Exporter, Memory, StoredMemory, share_bytes
 from kernelrt.native.node cimport Node, Stack, Step, type_of
 from kernelrt.native.graph_key cimport lineage_of
@@ -416,11 +416,11 @@ def memory_of(tensors, Written more=None):
     return Written([(<ArrayHandle?> tensor).memory for tensor in tensors], more)
 
 
-def readers_of(Roster roster not None, Written written not None):
+def readers_of(HandleRegistry registry not None, Written written not None):
     global n_walks
     cdef Stack stack = Stack()
     cdef list found = []
-    cdef PyObject *item = roster.oldest
+    cdef PyObject *item = registry.oldest
     cdef PyObject *node
     history.note(written)
     n_walks += 1
@@ -446,7 +446,7 @@ cdef list with_nodes(list handles):
 
 
 cdef PyObject *lazy_node(PyObject *item) noexcept:
-    """Return the node of a roster member without data; NULL if it has data or no node.
+    """Return the node of a registry member without data; NULL if it has data or no node.
 
     A handle that the collector has begun to clear has no node.
     """
@@ -463,10 +463,10 @@ cdef bint is_static(Node node) except -1:
     return True
 
 
-def latest_lazy(Roster roster not None, Py_ssize_t most, chosen):
+def latest_lazy(HandleRegistry registry not None, Py_ssize_t most, chosen):
     cdef list found = []
     cdef ArrayHandle handle
-    for entry in roster.latest(most):
+    for entry in registry.latest(most):
         handle = <ArrayHandle> entry
         node = handle._uop
         if (handle.data == NULL and node is not None and handle._link is None
@@ -475,9 +475,9 @@ def latest_lazy(Roster roster not None, Py_ssize_t most, chosen):
     return found
 
 
-def kept_members(Roster roster not None):
+def kept_members(HandleRegistry registry not None):
     cdef list found = []
-    cdef PyObject *item = roster.oldest
+    cdef PyObject *item = registry.oldest
     while item != NULL:
         if Py_REFCNT(<object> item) > 0 and (<ArrayHandle> item).data != NULL:
             found.append(<object> item)
@@ -499,9 +499,9 @@ cdef int put(PyObject *node, Py_ssize_t n, uint64_t walk) except -1:
     return 1
 
 
-def over_kept(Roster roster not None):
+def over_kept(HandleRegistry registry not None):
     cdef list found = []
-    cdef PyObject *item = roster.oldest
+    cdef PyObject *item = registry.oldest
     cdef PyObject *node
     while item != NULL:
         node = lazy_node(item)

@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from kernelrt.native import locks
-from kernelrt.native.array_handle import Roster
+from kernelrt.native.array_handle import HandleRegistry
 from kernelrt.native.thread_modes import GRAD, Mode, Setting, _name_lock, local
 from kernelrt.util.lazy_import import Module
 
@@ -38,7 +38,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 #: Live tensors without data, and live tensors with data that keep their expression for gradients.
-watched: Roster = Roster()
+watched: HandleRegistry = HandleRegistry()
 #: Live tensors that collect gradients, by the identities of their Leaf tags. The keys are not the
 #: tags, because a tag keeps hooks alive, and these may hold the tensors.
 leaves: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()

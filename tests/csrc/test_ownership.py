@@ -16,7 +16,7 @@ from kernelrt import dtype, errors
 from kernelrt._dispatch import CUSTOM, KERNEL, PlanCore
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp
-from kernelrt.native.array_handle import ArrayHandle, Roster
+from kernelrt.native.array_handle import ArrayHandle, HandleRegistry
 from kernelrt.native.eager_plan import DONE, UNFIT, Prepared, new_result
 from kernelrt.native.graph_key import survey
 from kernelrt.native.memory import BlockCache, Memory
@@ -219,21 +219,21 @@ class Gone:
 
 
 def test_what_the_collector_clears_reads_no_memory():
-    roster = Roster()
+    registry = HandleRegistry()
     found = []
 
     def look():
-        found.extend((h._address, h._copy_out(), h._only()) for h in roster.members())
+        found.extend((h._address, h._copy_out(), h._only()) for h in registry.members())
 
     handle = Handle.of(X)
     handle.link = handle
     # The collector does not know nodes, so this one dies when the field of the handle is cleared.
     handle._uop = UOp(Op.CONST, dtype.float32, (), Gone(look))
-    roster.add(handle)
+    registry.add(handle)
     del handle
     gc.collect()
     assert found == [(None, None, None)]
-    assert len(roster) == 0
+    assert len(registry) == 0
 
 
 @pytest.mark.parametrize("change", [Handle._unbind, lambda h: h.hold_on(X[:3])])
