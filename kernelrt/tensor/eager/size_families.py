@@ -250,7 +250,7 @@ def _explained(column: tuple[int, ...], free: Sequence[tuple[int, ...]]) -> Term
     return None
 
 
-class Home(NamedTuple):
+class BufferSites(NamedTuple):
     """Memory of a plan, and the sites where the plan uses its address."""
 
     address: int
@@ -269,9 +269,9 @@ class SizedPlan:
         Plan with Variables.
     numbers : tuple of UOp
         Numbers of the graph that it was made from.
-    homes : list of Home
+    operands : list of BufferSites
         The plan's own memory for the BUFFERs of a graph, then for the numbers that vary.
-    results : list of Home
+    results : list of BufferSites
         The plan's own memory for its results.
     nbytes : int
         Size of the plan's memory in bytes.
@@ -286,8 +286,8 @@ class SizedPlan:
     form: Form
     plan: ExecutionPlan
     numbers: tuple[UOp, ...]
-    homes: list[Home]
-    results: list[Home]
+    operands: list[BufferSites]
+    results: list[BufferSites]
     nbytes: int
     equal: tuple[tuple[Dim, Dim], ...]
     nodes: int
@@ -346,12 +346,12 @@ class SizedPlan:
             return None
         indices = plan.ast_to_buffer_map
         nodes = [*(memory[b] for b in buffers), *(m for _, m in lifted)]
-        homes = [Home(node.arg.address, sites_of(plan, indices.get(node))) for node in nodes]
-        results = [Home(b.address, result_sites(plan, i))
+        operands = [BufferSites(n.arg.address, sites_of(plan, indices.get(n))) for n in nodes]
+        results = [BufferSites(b.address, result_sites(plan, i))
                    for i, b in enumerate(plan.output_buffers)]  # fmt: skip
         order = toposort(roots)
         return cls(
-            found.form, plan, tuple(numbers), homes, results, plan.arena_nbytes, found.equal,
+            found.form, plan, tuple(numbers), operands, results, plan.arena_nbytes, found.equal,
             len(order), any(node.op is Op.BOUND for node in order),
         )  # fmt: skip
 
@@ -386,19 +386,19 @@ class SizedPlan:
         known = self.plan.variables
         written = written_regions(commits)
         own = [*buffers, *order[len(order) - len(self.form.numbers) :]]
-        homes = dict(zip(own, self.homes, strict=True))
-        elsewhere = Home(0, ())  # for a BUFFER that only tags refer to
+        operands = dict(zip(own, self.operands, strict=True))
+        unused = BufferSites(0, ())  # for a BUFFER that only tags refer to
         bound = []
         for node in order:
-            home = homes.get(node, elsewhere)
+            memory = operands.get(node, unused)
             meets = bool(commits) and bool(written.meeting(byte_range_of(node.arg)))
-            bound.append((home.address, node.arg.nbytes, meets, home.sites))
+            bound.append((memory.address, node.arg.nbytes, meets, memory.sites))
         outputs = tuple((math.prod(cast("tuple[int, ...]", v.shape)), v.dtype) for v in values)
         prepared = Prepared(
             self.plan,
             bound,
-            [(home.address, n * dtype.itemsize, home.sites)
-             for home, (n, dtype) in zip(self.results, outputs, strict=True)],
+            [(memory.address, n * dtype.itemsize, memory.sites)
+             for memory, (n, dtype) in zip(self.results, outputs, strict=True)],
             self.plan.bindings({name: n for name, n in named.items() if name in known}),
         )  # fmt: skip
         return Entry(prepared, tuple(range(len(outputs))), outputs, self.nbytes, None, self)
