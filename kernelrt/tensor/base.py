@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
     from kernelrt.native.eager_plan import Fresh
-    from kernelrt.tensor.autograd.gradient_state import Home, Spent
+    from kernelrt.tensor.autograd.gradient_state import GradientBuffer, Spent
     from kernelrt.tensor.eager import realize
     from kernelrt.tensor.tracing.trace import Trace
 else:
@@ -93,9 +93,9 @@ class TensorBase(LazyHandle):
 
     _born: Trace | None
     _former: Leaf  # the former tag, set by requires_grad_(False)
-    _grad: Self | Home | Spent | None
+    _grad: Self | GradientBuffer | Spent | None
     _handles: weakref.WeakValueDictionary[int, TensorBase]  # live `.data` tensors, by identity
-    _home: Home  # set once a plan has stored a gradient
+    _home: GradientBuffer  # set once a plan has stored a gradient
     _leaf: Leaf | None
     _made_of: tuple[UOp, Buffer]  # original data, if created in a traced function: node, memory
     _taken: tuple[Buffer, Buffer]  # shared memory, and a copy of its content when it was read

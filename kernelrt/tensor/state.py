@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.native.write_barrier import Written
-    from kernelrt.tensor.autograd.gradient_state import Home
+    from kernelrt.tensor.autograd.gradient_state import GradientBuffer
     from kernelrt.tensor.autograd.hooking import Late
     from kernelrt.tensor.autograd.tags import Hooked, Leaf
     from kernelrt.tensor.base import TensorBase
@@ -56,7 +56,7 @@ units: dict[int, tuple[int, ...]] = {}
 #: not computed since the last assignment.
 steady: list[Written | None] = [None]
 #: The homes of gradients that plans have stored, by their storage.
-homes: weakref.WeakValueDictionary[Buffer, Home] = weakref.WeakValueDictionary()
+homes: weakref.WeakValueDictionary[Buffer, GradientBuffer] = weakref.WeakValueDictionary()
 #: The memory that a running plan writes, or None. Only the thread that holds the lock reads it:
 #: if it is set there, the reading code has interrupted the run.
 changing: Written | None = None

@@ -320,7 +320,7 @@ def test_nothing_is_copied_for_a_gradient_that_nobody_holds(monkeypatch) -> None
     backward(np.array([1, 2], F32))
     assert w.grad.tolist() == [1, 2]
     copies = []
-    monkeypatch.setattr(gradient_state.Home, "vacate", copies.append)
+    monkeypatch.setattr(gradient_state.GradientBuffer, "vacate", copies.append)
     for _ in range(3):
         backward(np.array([1, 2], F32))
         assert w.grad.tolist() == [1, 2]

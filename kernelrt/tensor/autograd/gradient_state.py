@@ -2,9 +2,9 @@
 
 A jitted function stores the ``grad`` of a tensor in a buffer that belongs to this tensor, its
 *home*. Plans read and write the home in place, so one function may compute a gradient and another
-one use it. For a gradient in its home, ``_grad`` is the `Home`. The tensor over the home, its
-*tenant*, is created when user code reads ``grad``, and lives as long as user code holds it. If a
-plan overwrites the home while the tenant lives, the tenant gets a copy of the data first.
+one use it. For a gradient in its home, ``_grad`` is the `GradientBuffer`. The tensor over the home,
+its *tenant*, is created when user code reads ``grad``, and lives as long as user code holds it. If
+a plan overwrites the home while the tenant lives, the tenant gets a copy of the data first.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 else:
     realize = Module("kernelrt.tensor.eager.realize")
 
-__all__ = ["GIVEN", "Effect", "Handover", "Home", "Spent", "Use", "are_shared_alike", "before_run",
-           "find", "home_of", "kind_of", "move_out", "read", "tensor_of", "write"]  # fmt: skip
+__all__ = ["GIVEN", "Effect", "GradientBuffer", "Handover", "Spent", "Use", "are_shared_alike",
+           "before_run", "find", "home_of", "kind_of", "move_out", "read", "tensor_of",
+           "write"]  # fmt: skip
 
 
 class Spent:
@@ -81,7 +82,7 @@ class Use:
         self.used: UOp | None = None
 
 
-class Home:
+class GradientBuffer:
     """The buffer in which plans keep the gradient of one tensor."""
 
     __slots__ = ("__weakref__", "_shape", "_tenant", "buffer", "owner")
@@ -125,11 +126,11 @@ class Home:
         self._tenant = None
 
 
-def home_of(tensor: TensorBase) -> Home:
+def home_of(tensor: TensorBase) -> GradientBuffer:
     """Return the home of the gradient of `tensor`; create it on first use."""
-    home: Home | None = getattr(tensor, "_home", None)
+    home: GradientBuffer | None = getattr(tensor, "_home", None)
     if home is None:
-        home = tensor._home = Home(tensor)
+        home = tensor._home = GradientBuffer(tensor)
     return home
 
 
@@ -159,10 +160,10 @@ def find(tensor: TensorBase) -> TensorBase | Spent | None:
 
 
 def _handed_out(
-    held: TensorBase | Home | Spent | None, tensor: TensorBase
+    held: TensorBase | GradientBuffer | Spent | None, tensor: TensorBase
 ) -> TensorBase | Spent | None:
     """Return the tensor, or the `Spent`, of the gradient of `tensor`."""
-    return held.let(tensor) if isinstance(held, Home) else held
+    return held.let(tensor) if isinstance(held, GradientBuffer) else held
 
 
 def write(tensor: TensorBase, value: TensorBase | None) -> None:
@@ -179,9 +180,9 @@ def write(tensor: TensorBase, value: TensorBase | None) -> None:
         tensor._grad = new
 
 
-def _settled(tensor: TensorBase, value: TensorBase | None) -> TensorBase | Home | None:
+def _settled(tensor: TensorBase, value: TensorBase | None) -> TensorBase | GradientBuffer | None:
     """Return the value for ``_grad``: the home of `tensor` if `value` is its tenant."""
-    home: Home | None = getattr(tensor, "_home", None)
+    home: GradientBuffer | None = getattr(tensor, "_home", None)
     lies = home is not None and value is not None and home.tenant() is value
     return home if lies else value
 
@@ -219,15 +220,15 @@ class Effect:
         Tensor that has the gradient.
     reads : str, optional
         State of the gradient during tracing, if the function reads it before setting it.
-    home : Home, optional
+    home : GradientBuffer, optional
         Buffer that the plan reads or writes.
     renewed : bool
         Whether the function sets ``grad`` to another tensor.
     made : bool
         Whether the new gradient is in the home.
-    leaves : Tensor, Spent, Home, optional
-        New gradient if it is not in the home; a Home for a gradient that the plan stores in the
-        home of another tensor.
+    leaves : Tensor, Spent, GradientBuffer, optional
+        New gradient if it is not in the home; a GradientBuffer for a gradient that the plan stores
+        in the home of another tensor.
     source : Tensor, optional
         Tensor whose gradient before the run becomes the new gradient.
     same : Tensor, optional
@@ -240,10 +241,10 @@ class Effect:
 
     tensor: TensorBase
     reads: str | None
-    home: Home | None
+    home: GradientBuffer | None
     renewed: bool
     made: bool
-    leaves: TensorBase | Spent | Home | None
+    leaves: TensorBase | Spent | GradientBuffer | None
     source: TensorBase | None
     same: TensorBase | None
     other_buffer: Buffer | None
@@ -256,7 +257,7 @@ class Effect:
 
 def tensor_of(held: object) -> TensorBase | None:
     """Return the tensor of a gradient, or None if none was handed out."""
-    return cast("TensorBase | None", held.tenant() if isinstance(held, Home) else held)
+    return cast("TensorBase | None", held.tenant() if isinstance(held, GradientBuffer) else held)
 
 
 def are_shared_alike(
@@ -308,7 +309,7 @@ def before_run(effects: Sequence[Effect]) -> tuple[bool, Handover]:
     Return whether there was anything to do, or will be in the next run; and the work left for
     after the run.
     """
-    moving: list[tuple[Home, TensorBase]] = []
+    moving: list[tuple[GradientBuffer, TensorBase]] = []
     passed = [_handed_out(e.source._grad, e.source) for e in effects if e.source is not None]
     busy = bool(passed)
     for effect in effects:
@@ -351,7 +352,7 @@ def _to_be_done(effects: Sequence[Effect]) -> Handover:
             left = effect.home if effect.made else effect.leaves
             if effect.source is not None:
                 left = _settled(effect.tensor, tensor_of(effect.source._grad))
-            elif isinstance(effect.leaves, Home):
+            elif isinstance(effect.leaves, GradientBuffer):
                 left = effect.leaves.let(cast("TensorBase", effect.leaves.owner()))
             if held is not left and not (type(held) is Spent and type(left) is Spent):
                 given.append((effect.tensor, left))

@@ -452,7 +452,7 @@ class Trace(TraceMode):
         written: dict[int, tuple[gradient_state.Use, TensorBase]] = {}
         for use in kept:
             now = use.now
-            leaves: TensorBase | Spent | gradient_state.Home | None = now
+            leaves: TensorBase | Spent | gradient_state.GradientBuffer | None = now
             made = False
             source = None if now is use.start else self._starts.get(id(now))
             if id(now) in self._starts:
