@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kernelrt.schedule.fuse.index_maps import Index, Order
     from kernelrt.schedule.fuse.tileability import Accesses
 
-__all__ = ["Decider", "Verdict"]
+__all__ = ["Decider", "FusionDecision"]
 
 #: Minimum uses of an element by a contraction for which a copy in a better order pays.
 _REUSE = 8
@@ -69,7 +69,7 @@ _UNTILED = "{}: {{:.3g}} cycles without a register tile, {{:.3g}} to store"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FusionDecision:
     """Decision for one value.
 
     Attributes
@@ -102,7 +102,7 @@ class Verdict:
     exempt_uses: frozenset[tuple[Group, Index]] = frozenset()
 
 
-_INLINE = Verdict("inline")
+_INLINE = FusionDecision("inline")
 
 
 class Decider:
@@ -145,7 +145,7 @@ class Decider:
         self._committed = committed
         self._order = order
 
-    def decide(self, node: UOp, accesses: Accesses) -> Verdict:
+    def decide(self, node: UOp, accesses: Accesses) -> FusionDecision:
         """Decide how `node` is computed, from all its uses.
 
         Parameters
@@ -158,7 +158,7 @@ class Decider:
         if node in self._forced:
             host = self._host(node, accesses)
             why = None if host else Decision(node, "global", "a buffer is required")
-            return Verdict("global", host, None, why)
+            return FusionDecision("global", host, None, why)
         copied = self._copied(node, accesses)
         if copied is not None:
             return copied
@@ -168,7 +168,7 @@ class Decider:
         if recomputed is not None:
             return recomputed
         if self._converts(node) and all(_is_multiplied(node, *access) for access in accesses):
-            return Verdict("inline", why=Decision(node, "inline", _CONVERTED))
+            return FusionDecision("inline", why=Decision(node, "inline", _CONVERTED))
         if contraction_reuse(node):
             kept = self._kept_sums(node, accesses)
             if kept is not None:
@@ -176,7 +176,7 @@ class Decider:
         obligation = self._obligation(node, accesses)
         if obligation is not None:
             why = Decision(node, "global", obligation)
-            return Verdict("global", self._host(node, accesses), None, why)
+            return FusionDecision("global", self._host(node, accesses), None, why)
         return self._cheaper(node, accesses)
 
     # Decisions that no cost outweighs
@@ -205,7 +205,7 @@ class Decider:
 
     # Decisions by cost
 
-    def _cheaper(self, node: UOp, accesses: Accesses) -> Verdict:
+    def _cheaper(self, node: UOp, accesses: Accesses) -> FusionDecision:
         """Compare the work that recomputing at each use wastes with the traffic of a buffer."""
         count = elements(node.shape)
         total = sum(group.evaluations(index) for group, index in accesses)
@@ -248,9 +248,11 @@ class Decider:
         else:
             counts = (scalar_work, traffic) if scalar_work else (total, count, wasted, traffic)
             why = Decision(node, choice, _SCALAR if scalar_work else _COUNTED, counts)
-        return Verdict("global", host, None, why) if stored else Verdict("inline", why=why)
+        if stored:
+            return FusionDecision("global", host, None, why)
+        return FusionDecision("inline", why=why)
 
-    def _kept(self, node: UOp, accesses: Accesses, traffic: float) -> Verdict | None:
+    def _kept(self, node: UOp, accesses: Accesses, traffic: float) -> FusionDecision | None:
         """Decide whether the one kernel that uses `node` in several passes keeps it in an array.
 
         None if a buffer is cheaper, or if there can be no array: an array computes all elements,
@@ -273,7 +275,7 @@ class Decider:
         if traffic < min(saved, cost):
             return None
         choice: Choice = "local" if cost < saved else "inline"
-        return Verdict(choice, why=Decision(node, choice, _KEPT, counts), axes=tuple(axes))
+        return FusionDecision(choice, why=Decision(node, choice, _KEPT, counts), axes=tuple(axes))
 
     def _may_keep(self, node: UOp, accesses: Accesses, axes: Sequence[int]) -> bool:
         """Return whether the kernel of all `accesses` can keep `node` in an array over `axes`."""
@@ -287,7 +289,7 @@ class Decider:
         most = ROWS_BYTES if group.contractions else LOCAL_BYTES
         return group.held_bytes + length * local_itemsize(node.dtype) <= most
 
-    def _kept_row(self, node: UOp, accesses: Accesses, traffic: float) -> Verdict | None:
+    def _kept_row(self, node: UOp, accesses: Accesses, traffic: float) -> FusionDecision | None:
         """Decide whether a contraction that reads `node` row by row keeps each row in an array.
 
         The array is filled before the row's results, so each element is computed as often as for
@@ -313,9 +315,10 @@ class Decider:
             cost += _FUSION_SLOWDOWN[long] * elements(x.shape) * self._work[x]
         if traffic < cost:
             return None
-        return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
+        why = Decision(node, "local", _ROW, (cost, traffic))
+        return FusionDecision("local", why=why, axes=(*axes,))
 
-    def _kept_sums(self, node: UOp, accesses: Accesses) -> Verdict | None:
+    def _kept_sums(self, node: UOp, accesses: Accesses) -> FusionDecision | None:
         """Decide whether a kernel that uses rows of a contraction in several passes keeps them.
 
         Each row is computed once, so all passes use the same sums.
@@ -333,9 +336,10 @@ class Decider:
         cost = self._keeping(node, group, axes)
         if traffic < cost:
             return None
-        return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
+        why = Decision(node, "local", _ROW, (cost, traffic))
+        return FusionDecision("local", why=why, axes=(*axes,))
 
-    def _recomputed_rows(self, node: UOp, accesses: Accesses) -> Verdict | None:
+    def _recomputed_rows(self, node: UOp, accesses: Accesses) -> FusionDecision | None:
         """Decide whether several kernels each recompute rows of `node`, to save a buffer.
 
         None if there is no need, or if one of them cannot.
@@ -359,7 +363,7 @@ class Decider:
                 return None
             array_axes[group] = axes
         why = Decision(node, "local", _RECOMPUTED, (nbytes, repeated, traffic))
-        return Verdict("local", why=why, array_axes=array_axes)
+        return FusionDecision("local", why=why, array_axes=array_axes)
 
     def _may_repeat(self, node: UOp) -> bool:
         """Return whether `node` checks no index and has the same bits in every kernel."""
@@ -460,7 +464,7 @@ class Decider:
                 seen.update(x.src)
         return False
 
-    def _copied(self, node: UOp, accesses: Accesses) -> Verdict | None:
+    def _copied(self, node: UOp, accesses: Accesses) -> FusionDecision | None:
         """Decide whether a contraction reads a copy of a stored value in another order.
 
         Contractions that fill an array row by row pack no panels, so their operands are reordered
@@ -479,7 +483,7 @@ class Decider:
                 continue
             if scattered and node not in self._orders:
                 grounds = "row-major for the contraction that reads it"
-                return Verdict("global", why=Decision(node, "global", grounds))
+                return FusionDecision("global", why=Decision(node, "global", grounds))
             wanted = group.vectors if stored else group.vectors & group.filling
             along = [a for a, i in enumerate(index) if i in wanted]
             if along and self._in_blocks(node, group, index, index[along[0]]):
@@ -492,7 +496,7 @@ class Decider:
                 exempt = frozenset(
                     key for key in accesses if stored and key[1][along[0]] not in key[0].vectors
                 )
-                return Verdict("global", order=order, why=why, exempt_uses=exempt)
+                return FusionDecision("global", order=order, why=why, exempt_uses=exempt)
         return None
 
     def _in_blocks(self, node: UOp, group: Group, index: Index, filled: UOp) -> bool:

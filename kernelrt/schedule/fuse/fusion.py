@@ -16,7 +16,7 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.local import LOCAL_BYTES
 from kernelrt.ir.origin import Origin, resolve, spread
 from kernelrt.ir.shape import is_static, total
-from kernelrt.schedule.fuse.decide import Decider, Verdict
+from kernelrt.schedule.fuse.decide import Decider, FusionDecision
 from kernelrt.schedule.fuse.demand import POINTWISE, Value, demand, picks_in, weakened
 from kernelrt.schedule.fuse.fusion_cost import (
     FREE,
@@ -197,15 +197,15 @@ class _Traversal:
             if node.op is Op.BUFFER:
                 self._read(node, covers)
                 continue
-            verdict = self._decider.decide(node, covers)
-            if verdict.why is not None:
-                self._decisions.append(verdict.why)
-            for group, index in verdict.exempt_uses:
+            decision = self._decider.decide(node, covers)
+            if decision.why is not None:
+                self._decisions.append(decision.why)
+            for group, index in decision.exempt_uses:
                 self._descend(node, group, index, covers.pop((group, index)))
-            if verdict.choice == "global":
-                self._store(node, covers, verdict)
-            elif verdict.choice == "local":
-                self._hold(node, covers, verdict)
+            if decision.choice == "global":
+                self._store(node, covers, decision)
+            elif decision.choice == "local":
+                self._hold(node, covers, decision)
             else:
                 for (group, index), predicate in covers.items():
                     self._descend(node, group, index, predicate)
@@ -329,26 +329,26 @@ class _Traversal:
             return filled[-1] if filled else innermost(node, self._orders.get(node))
         return innermost(node, self._orders[node]) if node in self._orders else None
 
-    def _hold(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
+    def _hold(self, node: UOp, covers: _Covers, decision: FusionDecision) -> None:
         """Compute `node` once in each kernel that uses it, into a local array."""
         for group in dict.fromkeys(group for group, _ in covers):
             own = {index: predicate for (g, index), predicate in covers.items() if g is group}
-            axes = verdict.array_axes.get(group, verdict.axes)
+            axes = decision.array_axes.get(group, decision.axes)
             if axes:
                 self._descend(node, group, group.hold(node, list(own), axes), None)
             else:
                 for index, predicate in own.items():
                     self._descend(node, group, index, predicate)
 
-    def _store(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
+    def _store(self, node: UOp, covers: _Covers, decision: FusionDecision) -> None:
         """Give `node` a buffer, and a kernel that computes it."""
-        if verdict.order is not None:
-            self._orders[node] = verdict.order
-        if verdict.host is None:
+        if decision.order is not None:
+            self._orders[node] = decision.order
+        if decision.host is None:
             self._start(node)
         else:
-            del covers[verdict.host]
-            self._add_root(node, *verdict.host)
+            del covers[decision.host]
+            self._add_root(node, *decision.host)
         self._read(node, covers)
         home = self._home[node]
         for group, _ in covers:
