@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.tiles import Point, Position
 
-__all__ = ["Array", "Held", "Memory"]
+__all__ = ["Array", "LocalArray", "Memory"]
 
 #: Alignment of local arrays in bytes: a cache line, and the widest vector.
 _ALIGN = 64
@@ -58,7 +58,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LocalArray:
     """A local array, and the position in the outer tile that its values are for."""
 
     point: Point
@@ -244,7 +244,7 @@ class Memory:
             param, start = self.scratch_outputs[local]
             whole = self.array(param, {})
             self.emitter.frames.top.arrays[local] = [
-                Held(point, replace(whole, pointer=self.address(whole, start, point)))
+                LocalArray(point, replace(whole, pointer=self.address(whole, start, point)))
                 for point in points
             ]
             return
@@ -258,7 +258,7 @@ class Memory:
             name, most = self._allocated.get((where, number), ("", 0))
             self._allocated[where, number] = name or self.text.name("local"), max(nbytes, most)
             pointer = self._allocated[where, number][0]
-            held.append(Held(point, Array(pointer, kind, local_itemsize(local.dtype), lanes)))
+            held.append(LocalArray(point, Array(pointer, kind, local_itemsize(local.dtype), lanes)))
         self.emitter.frames.top.arrays[local] = held
 
     def _is_wide(self, local: UOp) -> bool:

@@ -18,7 +18,7 @@ from kernelrt.backend.llvm.llvm_types import Text, Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kernelrt.backend.llvm.addresses import Held
+    from kernelrt.backend.llvm.addresses import LocalArray
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.tiles import Position, Tile
 
@@ -58,7 +58,7 @@ class Frame:
     positions: tuple[Position, ...] = ((0, 1),)
     mask: Value | None = None
     #: Arrays that were filled here: for each LOCAL, one per tile position.
-    arrays: dict[UOp, list[Held]] = field(default_factory=dict)
+    arrays: dict[UOp, list[LocalArray]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     memo: dict[object, Value] = field(default_factory=dict)
 

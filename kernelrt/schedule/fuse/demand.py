@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from kernelrt.schedule.fuse.index_maps import Indexer
 
-__all__ = ["POINTWISE", "Held", "Key", "Use", "Value", "demand", "picks_in", "reduced", "weakened"]
+__all__ = [
+    "POINTWISE", "ArrayRead", "Key", "Use", "Value", "demand", "picks_in", "reduced", "weakened",
+]  # fmt: skip
 
 #: A tensor-level node and the index at which it is needed.
 Key = tuple[UOp, Index]
@@ -71,7 +73,7 @@ class Value(NamedTuple):
     loops: Index = ()
 
 
-class Held(NamedTuple):
+class ArrayRead(NamedTuple):
     """A value that is read from a local array of its kernel.
 
     Attributes

@@ -11,7 +11,7 @@ from kernelrt.ir import Dim, Op, UOp, substitute
 from kernelrt.ir.local import local_bytes
 from kernelrt.ir.shape import as_uop
 from kernelrt.ir.terms import ranges_of
-from kernelrt.schedule.fuse.demand import Held, Key, Use, Value
+from kernelrt.schedule.fuse.demand import ArrayRead, Key, Use, Value
 from kernelrt.schedule.fuse.fusion_cost import elements
 from kernelrt.schedule.fuse.index_maps import ZERO, Index, Order
 
@@ -114,7 +114,7 @@ class Group:
     vectors: frozenset[UOp] = frozenset()
     reductions: dict[Key, Index] = field(default_factory=dict)
     values: dict[Key, Value] = field(default_factory=dict)
-    held: dict[Key, Held] = field(default_factory=dict)
+    held: dict[Key, ArrayRead] = field(default_factory=dict)
     held_bytes: int = 0
     filling: frozenset[UOp] = frozenset()
     reads: dict[Key, UOp | None] = field(default_factory=dict)
@@ -286,7 +286,7 @@ class Group:
                 there = _either(known, there, key, self.reducing, indexer)
             self.values[key] = there
         for (node, index), held in other.held.items():
-            self.held.setdefault((node, at(index)), Held(*map(at, held)))
+            self.held.setdefault((node, at(index)), ArrayRead(*map(at, held)))
         for (node, index), predicate in other.reads.items():
             key, covered = (node, at(index)), gate_at(predicate)
             if key in self.reads:
@@ -354,7 +354,7 @@ class Group:
         self.held_bytes += local_bytes(node.dtype, loops)
         self.filling |= frozenset(loops) - {ZERO}
         for index in indices:
-            self.held[node, index] = Held(at, loops, tuple(index[a] for a in axes))
+            self.held[node, index] = ArrayRead(at, loops, tuple(index[a] for a in axes))
         return at
 
     def rows(self, indices: Sequence[Index], shape: tuple[Dim, ...]) -> list[int] | None:

@@ -19,7 +19,7 @@ from kernelrt.ir.origin import inherit
 from kernelrt.ir.reducers import empty_result, start, start_is_empty_result
 from kernelrt.ir.shape import as_dim, as_uop
 from kernelrt.ir.symbolic import in_range
-from kernelrt.schedule.fuse.demand import POINTWISE, Held, Key, Use, Value, picks_in
+from kernelrt.schedule.fuse.demand import POINTWISE, ArrayRead, Key, Use, Value, picks_in
 from kernelrt.schedule.fuse.fusion_cost import elements
 from kernelrt.schedule.fuse.index_maps import ZERO, Index, Indexer, Order, is_never
 from kernelrt.schedule.fuse.predicates import conjuncts
@@ -156,7 +156,7 @@ class _Lowering:
             self._done[node, index] = found
         return found
 
-    def _from_array(self, node: UOp, held: Held) -> UOp:
+    def _from_array(self, node: UOp, held: ArrayRead) -> UOp:
         value = self._done[node, held.at]
         if self._indexer.ranges(value).isdisjoint(held.loops):
             return value  # one for all elements
