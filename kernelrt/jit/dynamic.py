@@ -11,7 +11,7 @@ from kernelrt.ir.shape import as_uop, is_static
 from kernelrt.ir.size import Size, plain
 from kernelrt.jit.binding import make_replay
 from kernelrt.jit.signature import Array, Spec, Static
-from kernelrt.native.evaluate import Table, Used
+from kernelrt.native.evaluate import LruTable, LruValue
 from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class SizedReplays:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class _Kind(Used):
+class _Kind(LruValue):
     """The history of one call signature: calls that differ only in the sizes of arrays.
 
     Attributes
@@ -261,7 +261,7 @@ class SizeHistory:
     """
 
     def __init__(self) -> None:
-        self._kinds: Table[_Kind] = Table(MOST_KINDS)
+        self._kinds: LruTable[_Kind] = LruTable(MOST_KINDS)
 
     def clear(self) -> None:
         """Forget all sizes."""

@@ -17,20 +17,20 @@ from kernelrt.native.write_barrier import Written
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.eager.execute import Constant, Copy
 
-_U = TypeVar("_U", bound=Used)
+_U = TypeVar("_U", bound=LruValue)
 
 #: Number of graphs, equal except for numbers, that get plans of their own.
 ALIKE: Final[int]
 #: Minimum number of bytes of memory that is accounted for.
 LARGE_BYTES: Final[int]
 
-class Used:
-    """Value in a :class:`Table`, with the time of its last use."""
+class LruValue:
+    """Value in a :class:`LruTable`, with the time of its last use."""
 
     def weigh(self, nodes: int) -> None:
         """Set the number of nodes of the graph; call this before the value is put into a table."""
 
-class Table(Generic[_U]):
+class LruTable(Generic[_U]):
     """Values by keys. If their number exceeds `most`, the least recently used are evicted.
 
     A value with a large graph counts as several.
@@ -53,7 +53,7 @@ class Table(Generic[_U]):
     def clear(self) -> None:
         """Remove all values."""
 
-class Uses:
+class UseCounts:
     """Counts of the uses of a cached plan of eager code, with the line that uses it.
 
     Attributes
@@ -73,7 +73,7 @@ class Uses:
     times: int
     line: tuple[str, int]
 
-class Entry(Used):
+class Entry(LruValue):
     """Cache entry that computes graphs of one structure.
 
     Parameters
@@ -95,7 +95,7 @@ class Entry(Used):
     ----------
     notes : tuple of int
         Data of the caller that made the entry.
-    uses : Uses
+    uses : UseCounts
         Counts of its uses.
     origins : tuple
         Origins that errors of checks in the plan name; empty if the plan checks nothing.
@@ -104,7 +104,7 @@ class Entry(Used):
     """
 
     notes: tuple[int, ...]
-    uses: Uses
+    uses: UseCounts
     origins: tuple[Raw | None, ...]
     numbers: list[UOp]
 
@@ -148,7 +148,7 @@ class Entry(Used):
     ) -> int:
         """Compute the results that need a plan, and hand over all; see :meth:`Prepared.run`."""
 
-class Family(Used):
+class NumberFamily(LruValue):
     """Graphs that are equal except for their numbers, which are CONST nodes.
 
     Parameters
@@ -215,9 +215,9 @@ class PlanTable:
     def __init__(self, most: int) -> None: ...
     def __len__(self) -> int: ...
     @property
-    def entries(self) -> Table[Entry]: ...
+    def entries(self) -> LruTable[Entry]: ...
     @property
-    def families(self) -> Table[Family]: ...
+    def families(self) -> LruTable[NumberFamily]: ...
     def note_memory(self, entry: Entry) -> None:
         """Note a use of an entry that has, or keeps alive, much memory."""
 

@@ -75,7 +75,7 @@ cdef enum:
     WEIGHED_NODES = 512
 
 
-cdef class Used:
+cdef class LruValue:
     cdef unsigned long long last  # value of `n_uses` at the last use of this value
     cdef Py_ssize_t weight  # weight in its table, in addition to 1
 
@@ -84,7 +84,7 @@ cdef class Used:
 
 
 @cython.final
-cdef class Table:
+cdef class LruTable:
     cdef dict values
     cdef Py_ssize_t most, total
 
@@ -95,18 +95,18 @@ cdef class Table:
     def __len__(self):
         return PyDict_Size(self.values)
 
-    cpdef Used get(self, key):
+    cpdef LruValue get(self, key):
         global n_uses
         cdef PyObject *found = PyDict_GetItem(self.values, key)
         if found == NULL:
             return None
         n_uses += 1
-        (<Used> found).last = n_uses
-        return <Used> found
+        (<LruValue> found).last = n_uses
+        return <LruValue> found
 
-    def put(self, key, Used value not None):
+    def put(self, key, LruValue value not None):
         global n_uses
-        cdef Used old
+        cdef LruValue old
         n_uses += 1
         value.last = n_uses
         self.pop(key)
@@ -121,7 +121,7 @@ cdef class Table:
             self.pop(name)
 
     cpdef int pop(self, key) except -1:
-        cdef Used old = self.values.pop(key, None)
+        cdef LruValue old = self.values.pop(key, None)
         if old is not None:
             self.total -= 1 + old.weight
         return 0
@@ -135,7 +135,7 @@ cdef class Table:
 
 
 def age_of(tuple item):
-    return (<Used> item[1]).last
+    return (<LruValue> item[1]).last
 
 
 # ---- plans by the structure of their graphs
@@ -145,7 +145,7 @@ LARGE_BYTES = <Py_ssize_t> 1 << 20
 
 
 @cython.final
-cdef class Uses:
+cdef class UseCounts:
     cdef public Py_ssize_t nodes, left, times
     cdef public tuple line
 
@@ -155,13 +155,13 @@ cdef class Uses:
 
 
 @cython.final
-cdef class Entry(Used):
+cdef class Entry(LruValue):
     cdef readonly object prepared
     cdef readonly tuple sources, sizes
     cdef readonly Py_ssize_t nbytes
     cdef readonly dict given
     cdef readonly object sized
-    cdef public Uses uses
+    cdef public UseCounts uses
     cdef public tuple notes, origins
     cdef public list numbers
     cdef tuple lengths  # the bytes of each result, if the plan computes all; else None
@@ -171,7 +171,7 @@ cdef class Entry(Used):
                  dict given=None, sized=None):
         self.prepared, self.sources, self.sizes, self.nbytes = prepared, sources, sizes, nbytes
         self.given = {} if given is None else given
-        self.sized, self.uses = sized, Uses()
+        self.sized, self.uses = sized, UseCounts()
         self.notes, self.origins, self.numbers = (), (), []
         self.interpreted = isinstance(prepared, Interpretation)
         self.large = nbytes >= LARGE_BYTES or len(self.given) > 0
@@ -210,7 +210,7 @@ ALIKE = 3
 
 
 @cython.final
-cdef class Family(Used):
+cdef class NumberFamily(LruValue):
     cdef list numbers
     cdef set varied
     cdef Py_ssize_t count
@@ -249,12 +249,12 @@ cdef class Lookup:
 
 
 cdef class PlanTable:
-    cdef readonly Table entries, families
+    cdef readonly LruTable entries, families
     cdef public Py_ssize_t hits
 
     def __init__(self, Py_ssize_t most):
-        self.entries = Table(most)
-        self.families = Table(4 * most)
+        self.entries = LruTable(most)
+        self.families = LruTable(4 * most)
 
     def __len__(self):
         return len(self.entries)
@@ -277,7 +277,7 @@ cdef class PlanTable:
 
     cpdef Lookup look_up(self, list values, list commits):
         cdef Lookup found = Lookup()
-        cdef Family family
+        cdef NumberFamily family
         cdef list roots = values
         overlaps = ()
         if commits:

@@ -302,7 +302,7 @@ def graph_of(row, arrays, kind, grad):
         for n in order
     ):  # fmt: skip
         skeleton = plans.look_up(nodes, [])
-        program = interpret.Known(nodes, [], skeleton.read, skeleton.numbers, SizeFamily())
+        program = interpret.CachedProgram(nodes, [], skeleton.read, skeleton.numbers, SizeFamily())
         assert program.take_entry() is not None
     return order
 

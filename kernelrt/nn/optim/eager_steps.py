@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kernelrt.device.buffer import Buffer
 from kernelrt.native.eager_plan import CHANGED
-from kernelrt.native.evaluate import Table, Used
+from kernelrt.native.evaluate import LruTable, LruValue
 from kernelrt.native.graph_key import survey
 from kernelrt.native.write_barrier import Written
 from kernelrt.tensor import Tensor, Trace, state
@@ -31,7 +31,7 @@ MOST_STEPS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Step(Used):
+class _Step(LruValue):
     """A plan that updates parameters and state in place.
 
     Attributes
@@ -67,7 +67,7 @@ class Steps:
 
     def __init__(self, update: Callable[[Active], None]) -> None:
         self._update = update
-        self._steps: Table[_Step] = Table(MOST_STEPS)
+        self._steps: LruTable[_Step] = LruTable(MOST_STEPS)
 
     def run(self, active: Active, numbers: Hashable) -> None:
         """Update the parameters in `active`.

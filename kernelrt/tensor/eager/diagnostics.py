@@ -18,7 +18,7 @@ from kernelrt.tensor import state
 
 if TYPE_CHECKING:
     from kernelrt.ir import UOp
-    from kernelrt.native.evaluate import Uses
+    from kernelrt.native.evaluate import UseCounts
     from kernelrt.tensor.base import TensorBase
 
 __all__ = ["look", "note_compiled", "tell", "tell_widening"]
@@ -44,7 +44,7 @@ _due: list[tuple[str, str, int]] = []
 _widened: set[tuple[str, int]] = set()
 
 
-def look(uses: Uses) -> None:
+def look(uses: UseCounts) -> None:
     """Look up the line that uses a plan; :func:`tell` warns if one line uses it many times."""
     uses.left = EVERY
     line = None if uses.nodes < LEAST_NODES else _line()

@@ -29,7 +29,7 @@ from kernelrt.ir.ops import ALU, FUNCTIONS
 from kernelrt.ir.reducers import empty_result
 from kernelrt.ir.shape import are_packed, is_static, packed_strides, reshaped_strides
 from kernelrt.native import interpreter
-from kernelrt.native.evaluate import Entry, Used
+from kernelrt.native.evaluate import Entry, LruValue
 from kernelrt.native.interpreter import (
     ARENA,
     AXES,
@@ -55,7 +55,7 @@ else:
     arena = Module("kernelrt.schedule.memory.arena")
     scheduled = Module("kernelrt.schedule.types")
 
-__all__ = ["Known"]
+__all__ = ["CachedProgram"]
 interpreter._name_memory(np.ndarray, allocator("CPU"))
 
 Array = np.ndarray[Any, Any]
@@ -101,7 +101,7 @@ class _Unfit(Exception):  # noqa: N818 - control flow that users never see
     """The interpreter cannot run this graph: compile it."""
 
 
-class Known(Used):
+class CachedProgram(LruValue):
     """Graphs that differ only in numbers, and their program, if there is one.
 
     Numbers that are sizes, such as the 5 in ``arange(5)``, are the same in all of these graphs.
@@ -238,7 +238,7 @@ _Call = tuple["Callable[..., None]", list[tuple[View, dt.DType]]]
 
 
 class _Writer:
-    """Writer of the program of graphs; see :class:`Known` for the parameters.
+    """Writer of the program of graphs; see :class:`CachedProgram` for the parameters.
 
     Raises
     ------

@@ -12,10 +12,10 @@ from kernelrt.ir.origin import origins
 from kernelrt.native.evaluate import (
     ALIKE,
     LARGE_BYTES,
-    Family,
+    LruTable,
+    LruValue,
+    NumberFamily,
     PlanTable,
-    Table,
-    Used,
     number_buffer,
 )
 from kernelrt.native.graph_key import survey_open
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernelrt.native.evaluate import Entry, Lookup
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.eager import interpret, size_families
-    from kernelrt.tensor.eager.interpret import Known
+    from kernelrt.tensor.eager.interpret import CachedProgram
     from kernelrt.tensor.eager.size_families import SizedPlan
 else:
     interpret = Module("kernelrt.tensor.eager.interpret")
@@ -52,7 +52,7 @@ _INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
 
 
 @dataclass(slots=True, eq=False)
-class SizeFamily(Used):
+class SizeFamily(LruValue):
     """Graphs that differ only in sizes and numbers.
 
     Attributes
@@ -161,8 +161,8 @@ class PlanCache(PlanTable):
         self.misses = 0
         #: Whether new graphs are interpreted first.
         self.interprets = switch("KERNELRT_INTERPRET") != "off"
-        self._size_families: Table[SizeFamily] = Table(4 * most_plans)
-        self._known: Table[Known] = Table(most_plans)
+        self._size_families: LruTable[SizeFamily] = LruTable(4 * most_plans)
+        self._known: LruTable[CachedProgram] = LruTable(most_plans)
         self._large: dict[int, _Memory] = {}
 
     def clear(self) -> None:
@@ -273,7 +273,7 @@ class PlanCache(PlanTable):
                 return None, structure
             if _are_static(structure.sizes):
                 structure.family.note(structure.sizes, structure.numbers)
-            known = interpret.Known(values, commits, read, numbers, structure.family)
+            known = interpret.CachedProgram(values, commits, read, numbers, structure.family)
             self._known.put(alike, known)
             if known.fixed:
                 own = alike, tuple([numbers[i] for i in known.fixed])
@@ -287,7 +287,7 @@ class PlanCache(PlanTable):
         """Count a graph; after more than ALIKE graphs, return the positions of varying numbers."""
         family = self.families.get(found.alike)
         if family is None:
-            family = Family(found.numbers)
+            family = NumberFamily(found.numbers)
             self.families.put(found.alike, family)
         return family.meet(found.numbers, ALIKE)
 
