@@ -26,7 +26,7 @@ from kernelrt.native.array_handle import exchange
 from kernelrt.native.fast_paths import commits_of
 from kernelrt.native.memory import wrote
 from kernelrt.native.thread_modes import began_write, computed
-from kernelrt.native.graph_key import shared, survey
+from kernelrt.native.graph_key import shared, structural_key
 from kernelrt.native.write_barrier import latest_lazy, memory_of, overlaps_of, readers_of, reads
 
 
@@ -282,7 +282,7 @@ cdef class PlanTable:
         overlaps = ()
         if commits:
             roots = values + [node for pair in commits for node in pair]
-        shape, found.read, found.numbers = survey(roots, False, True)
+        shape, found.read, found.numbers = structural_key(roots, False, True)
         if commits:
             # A plan for writes orders its operations by how memory overlaps.
             overlaps = overlaps_of([storage for storage, _ in commits], found.read)
@@ -356,7 +356,7 @@ cdef object size_of(Node node):
 
 cdef object read_bytes(list roots):
     """Return the bytes of memory that graphs read."""
-    _, buffers, _ = survey(roots, False, True)
+    _, buffers, _ = structural_key(roots, False, True)
     return sum([(<Node> node).arg.nbytes for node in buffers])
 
 

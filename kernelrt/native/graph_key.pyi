@@ -9,37 +9,37 @@ from kernelrt.ir.uop import Dim, UOp
 from kernelrt.tensor.autograd.tags import Severed
 from kernelrt.tensor.base import TensorBase
 
-class Skeleton:
+class StructuralKey:
     """Structural key of graphs without the buffers they read: hashable, compared by value.
 
     Attributes
     ----------
     needs_strip : bool
-        For an open survey: whether ``tags.strip`` may change more than tags.
+        For a key without sizes: whether ``tags.strip`` may change more than tags.
     """
 
     @property
     def needs_strip(self) -> bool: ...
 
 @overload
-def survey(
+def structural_key(
     roots: Sequence[UOp], deep: Literal[False] = False, *, loose: Literal[True]
-) -> tuple[Skeleton, list[UOp], list[UOp]]: ...
+) -> tuple[StructuralKey, list[UOp], list[UOp]]: ...
 @overload
-def survey(
+def structural_key(
     roots: Sequence[UOp], deep: bool = False, loose: Literal[False] = False
-) -> tuple[Skeleton, list[UOp], list[Hashable]] | None:
+) -> tuple[StructuralKey, list[UOp], list[Hashable]] | None:
     """Return the structural key of graphs, their BUFFER nodes, and the tags of their leaves.
 
-    Tags are skipped, and kept values are read from their storage. The key of a `deep` survey
-    includes tags and the histories behind them; the result is None if a history is stale. The key
-    of a `loose` survey excludes numbers, and their CONST nodes are returned instead of the tags.
-    Both lists are in the order of the key.
+    Tags are skipped, and kept values are read from their storage. A `deep` key includes tags and
+    the histories behind them; the result is None if a history is stale. A `loose` key excludes
+    numbers, and their CONST nodes are returned instead of the tags. Both lists are in the order of
+    the key.
     """
 
-def survey_open(
+def size_free_key(
     roots: Sequence[UOp],
-) -> tuple[Skeleton, list[UOp], list[UOp], list[Dim], list[UOp]]:
+) -> tuple[StructuralKey, list[UOp], list[UOp], list[Dim], list[UOp]]:
     """Return the structural key of graphs without numbers and sizes, and the excluded parts.
 
     The parts are the BUFFER nodes, the CONST nodes of other types than int64, the sizes, and the
@@ -58,8 +58,8 @@ def shared(
     nodes are visited there. Tags are skipped, and nothing below a kept value is visited.
     """
 
-def was_surveyed(node: UOp) -> bool:
-    """Return whether the last survey visited `node`; a hint only: finalizers survey graphs, too."""
+def was_visited(node: UOp) -> bool:
+    """Return whether the last traversal visited `node`; a hint: finalizers traverse graphs, too."""
 
 def gradient_operands(node: UOp) -> tuple[UOp, ...]:
     """Return the nodes that a gradient of `node` flows to.

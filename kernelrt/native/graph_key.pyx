@@ -101,7 +101,7 @@ cdef class Words:
 
 
 @cython.final
-cdef class Skeleton:
+cdef class StructuralKey:
     """Structural key: graphs that differ only in the buffers they read have equal keys."""
 
     cdef list args
@@ -114,11 +114,11 @@ cdef class Skeleton:
         return <Py_hash_t> (self.content >> 1)
 
     def __eq__(self, other):
-        cdef Skeleton that
+        cdef StructuralKey that
         cdef Py_ssize_t i
-        if type(other) is not Skeleton:
+        if type(other) is not StructuralKey:
             return NotImplemented
-        that = <Skeleton> other
+        that = <StructuralKey> other
         if self is that:
             return True
         if (self.content != that.content or self.words.n != that.words.n
@@ -132,7 +132,7 @@ cdef class Skeleton:
         return True
 
 
-cdef class Survey:
+cdef class KeyBuilder:
     """A traversal that writes the structural key of graphs.
 
     A `deep` key includes tags and the histories behind them. A `loose` key excludes numbers, and an
@@ -141,7 +141,7 @@ cdef class Survey:
     """
 
     cdef Stack stack
-    cdef Skeleton made
+    cdef StructuralKey made
     cdef list buffers
     cdef list leaves
     cdef list numbers
@@ -158,7 +158,7 @@ cdef class Survey:
     def __cinit__(self, bint deep, bint loose, bint open_):
         global walks
         self.stack = Stack()
-        self.made = Skeleton.__new__(Skeleton)
+        self.made = StructuralKey.__new__(StructuralKey)
         self.made.args = []
         self.made.words = Words()
         self.made.needs_strip = False
@@ -396,25 +396,25 @@ cdef class Survey:
         return self.made, self.buffers, self.numbers if self.loose else self.leaves
 
 
-def was_surveyed(Node node not None):
+def was_visited(Node node not None):
     return node.visit == walks
 
 
-def survey(roots, bint deep=False, bint loose=False):
+def structural_key(roots, bint deep=False, bint loose=False):
     cdef tuple held = tuple(roots)
-    cdef Survey walk
+    cdef KeyBuilder walk
     for root in held:
         if not isinstance(root, Node):
             raise TypeError(f"expected nodes, not {root!r}")
-    walk = Survey(deep, loose, False)
+    walk = KeyBuilder(deep, loose, False)
     for root in held:
         walk.visit(<Node> root)
     return None if walk.stale else walk.result(held)
 
 
-def survey_open(roots):
+def size_free_key(roots):
     cdef tuple held = tuple(roots)
-    cdef Survey walk = Survey(False, True, True)
+    cdef KeyBuilder walk = KeyBuilder(False, True, True)
     for root in held:
         walk.visit(<Node?> root)
     return walk.result(held)
@@ -427,7 +427,7 @@ cdef uint64_t mark_all(list roots) except 0:
     cdef Node node
     cdef Py_ssize_t i
     walks += 1
-    cdef uint64_t walk = walks  # a copy: a finalizer may survey other graphs
+    cdef uint64_t walk = walks  # a copy: a finalizer may traverse other graphs
     for root in roots:
         stack.push(<PyObject *> <Node?> root, False)
         while stack.n_steps:

@@ -18,7 +18,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp
 from kernelrt.native.array_handle import ArrayHandle, HandleRegistry
 from kernelrt.native.eager_plan import DONE, UNFIT, Prepared, new_result
-from kernelrt.native.graph_key import survey
+from kernelrt.native.graph_key import structural_key
 from kernelrt.native.memory import BlockCache, Memory
 from kernelrt.native.node import toposort
 from kernelrt.native.replay import MISMATCH, Replay
@@ -380,25 +380,25 @@ def graph(n):
 
 def test_a_structure_does_not_depend_on_walks_within_its_own():
     root, other = graph(5), graph(9)
-    expected, others = survey([root])[0], survey([other])[0]
+    expected, others = structural_key([root])[0], structural_key([other])[0]
     assert expected != others
     depth = []
 
     def nested():
         if len(depth) < 3:
             depth.append(1)
-            survey([*reversed(constants(9)), root])
+            structural_key([*reversed(constants(9)), root])
             depth.pop()
 
     Arg.run = staticmethod(nested)
     try:
-        assert survey([root])[0] == expected
-        assert survey([other])[0] == others
+        assert structural_key([root])[0] == expected
+        assert structural_key([other])[0] == others
     finally:
         Arg.run = staticmethod(lambda: None)
 
 
-@pytest.mark.parametrize("walk", [survey, toposort])
+@pytest.mark.parametrize("walk", [structural_key, toposort])
 @pytest.mark.parametrize("root", [None, 3, object()])
 def test_only_nodes_are_walked(walk, root):
     with pytest.raises(TypeError, match="nodes"):

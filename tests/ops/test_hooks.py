@@ -12,7 +12,7 @@ from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
-from kernelrt.native.graph_key import survey
+from kernelrt.native.graph_key import structural_key
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd import hooking
 
@@ -567,7 +567,7 @@ def test_marks_that_do_nothing_are_in_no_plans_way():
         y = x * 2.5
         y.register_hook(print).remove()
         z = (y * 3.25).sum()
-        structure, *_ = survey([z.uop], True)
+        structure, *_ = structural_key([z.uop], True)
         found.append(structure)
         z.backward()
         assert x.grad.is_realized  # the graph has its plan

@@ -14,7 +14,7 @@ import kernelrt as krt
 from kernelrt import nn
 from kernelrt.native import interpreter
 from kernelrt.native.eager_plan import UNFIT
-from kernelrt.native.graph_key import survey
+from kernelrt.native.graph_key import structural_key
 from kernelrt.runtime import kernels
 from kernelrt.tensor import state
 from kernelrt.tensor.eager import interpret
@@ -239,7 +239,7 @@ def test_large_values_leave_their_memory_to_later_ones():
         y = krt.ones(1 << 20).realize()
         for k in range(n):
             y = y * (1 + 1e-3 * k)
-        writer = interpret._Writer([y._uop], [], *survey([y._uop], False, True)[1:])
+        writer = interpret._Writer([y._uop], [], *structural_key([y._uop], False, True)[1:])
         return writer._place_slots()
 
     assert memory_of(20) <= memory_of(3) + (1 << 12)

@@ -301,8 +301,8 @@ def graph_of(row, arrays, kind, grad):
         or (n.op in FUNCTIONS and const_value(n.src[0]) is not None)
         for n in order
     ):  # fmt: skip
-        skeleton = plans.look_up(nodes, [])
-        program = interpret.CachedProgram(nodes, [], skeleton.read, skeleton.numbers, SizeFamily())
+        found = plans.look_up(nodes, [])
+        program = interpret.CachedProgram(nodes, [], found.read, found.numbers, SizeFamily())
         assert program.take_entry() is not None
     return order
 

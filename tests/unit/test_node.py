@@ -14,7 +14,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.uop import const
-from kernelrt.native.graph_key import survey
+from kernelrt.native.graph_key import structural_key
 from kernelrt.tensor.autograd.tags import Custom, Kept, Leaf, Stale, mark
 
 
@@ -68,7 +68,7 @@ def test_a_deep_graph_is_made_walked_and_dropped():
     for _ in range(200_000):
         node = UOp(Op.NEG, dt.float32, (node,))
     assert len(toposort([node])) == 200_001
-    assert len(survey([node])[1]) == 1
+    assert len(structural_key([node])[1]) == 1
     del node
 
 
@@ -160,7 +160,7 @@ def test_threads_and_finalizers_make_the_same_nodes():
 
 def both(make):
     """The structures that two calls of `make` give, each with buffers of its own."""
-    (one, _, _), (two, _, _) = survey(make()), survey(make())
+    (one, _, _), (two, _, _) = structural_key(make()), structural_key(make())
     return one, two
 
 
@@ -172,7 +172,7 @@ def test_structure_leaves_out_which_buffers():
     one, two = both(graph)
     assert one == two
     assert hash(one) == hash(two)
-    _, buffers, _ = survey(root := graph())
+    _, buffers, _ = structural_key(root := graph())
     assert buffers == [n for n in toposort(root) if n.op is Op.BUFFER]
 
 
@@ -186,7 +186,7 @@ def test_structure_tells_apart():
         [UOp(Op.RESHAPE, dt.float32, (a,), (4, 1))], [a.cast(dt.float64)],
         [a.alu(Op.ADD, b).alu(Op.ADD, a)], [a.alu(Op.ADD, b).alu(Op.ADD, b)],
     ]  # fmt: skip
-    keys = [survey(g)[0] for g in graphs]
+    keys = [structural_key(g)[0] for g in graphs]
     assert len(set(keys)) == len(graphs)
     assert keys[0] != 1
 
@@ -194,11 +194,11 @@ def test_structure_tells_apart():
 def test_marks_are_looked_through():
     a, b = buffer(), buffer()
     kept = mark(a.alu(Op.NEG), Kept(b))
-    plain = survey([b.alu(Op.ADD, a)])[0]
-    assert survey([mark(kept, None).alu(Op.ADD, mark(a, Leaf()))])[0] == plain
+    plain = structural_key([b.alu(Op.ADD, a)])[0]
+    assert structural_key([mark(kept, None).alu(Op.ADD, mark(a, Leaf()))])[0] == plain
 
 
-def test_a_deep_survey_sees_marks():
+def test_a_deep_key_sees_marks():
     a, b = buffer(), buffer()
     leaf, other = Leaf(), Leaf()
 
@@ -212,10 +212,10 @@ def test_a_deep_survey_sees_marks():
         [mark(mark(a, leaf), Custom(rule, (mark(a, leaf),)))],
         [mark(mark(a, leaf), Custom(rule, (mark(a, leaf),), arg=1))],
     ]  # fmt: skip
-    keys = [survey(g, True)[0] for g in graphs]
+    keys = [structural_key(g, True)[0] for g in graphs]
     assert len(set(keys)) == len(graphs)
-    assert [survey(g, True)[2] for g in graphs[:2]] == [[leaf, other], [leaf]]
+    assert [structural_key(g, True)[2] for g in graphs[:2]] == [[leaf, other], [leaf]]
     third, fourth = Leaf(), Leaf()
     fresh = [mark(buffer(), third).alu(Op.ADD, mark(buffer(), fourth))]
-    assert survey(fresh, True)[0] == keys[0]
-    assert survey([mark(a, Stale(a)).alu(Op.ADD, b)], True) is None
+    assert structural_key(fresh, True)[0] == keys[0]
+    assert structural_key([mark(a, Stale(a)).alu(Op.ADD, b)], True) is None

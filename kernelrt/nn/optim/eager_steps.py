@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kernelrt.device.buffer import Buffer
 from kernelrt.native.eager_plan import CHANGED
 from kernelrt.native.evaluate import LruTable, LruValue
-from kernelrt.native.graph_key import survey
+from kernelrt.native.graph_key import structural_key
 from kernelrt.native.write_barrier import Written
 from kernelrt.tensor import Tensor, Trace, state
 from kernelrt.tensor.eager import execute
@@ -121,7 +121,7 @@ class Steps:
             commits = trace.commits()
             assigned = trace.assigned
         targets = [t for t in assigned if t._memory is not None]
-        found = survey([u for pair in commits for u in pair])
+        found = structural_key([u for pair in commits for u in pair])
         assert found is not None
         buffers = found[1]
         entry = execute.make_entry((), commits, buffers)

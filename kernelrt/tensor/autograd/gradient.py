@@ -11,7 +11,7 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.native.eager_plan import DONE
-from kernelrt.native.graph_key import survey, was_surveyed
+from kernelrt.native.graph_key import structural_key, was_visited
 from kernelrt.native.thread_modes import undisturbed
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd import gradient_state
@@ -445,7 +445,7 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | N
     if are_met(node):
         return None
     with state.lock:
-        found = survey([node], True)
+        found = structural_key([node], True)
         if found is None:
             return None
         held = _held_of_graph(tensor)
@@ -454,7 +454,7 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | N
             held.append((tensor, own))
         nodes = [n for _, n in held]
         if found_along:
-            found = survey([*nodes, node], True)
+            found = structural_key([*nodes, node], True)
             assert found is not None
         buffers, leaves = found[1], cast("list[Leaf]", found[2])
         key = "backward", len(nodes), found[0]
@@ -484,7 +484,7 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | N
 
 
 def _held_of_graph(tensor: TensorBase) -> list[tuple[TensorBase, UOp]]:
-    """Return the other live lazy tensors of the graph that was just surveyed, with their nodes.
+    """Return the other live lazy tensors of the graph that was just traversed, with their nodes.
 
     Each node is read only once, because a finalizer may compute the tensor and remove its node.
     """
@@ -493,7 +493,7 @@ def _held_of_graph(tensor: TensorBase) -> list[tuple[TensorBase, UOp]]:
         if t is not tensor
         and not t.is_realized
         and (n := t._uop) is not None
-        and was_surveyed(n)
+        and was_visited(n)
     ]  # fmt: skip
 
 

@@ -233,7 +233,7 @@ def _but(shape: Sequence[Dim], axis: int, size: Dim) -> list[Dim]:
 
 
 def _renewed(node: UOp, dims: Iterator[Dim]) -> Any:
-    """Return the arg of a node with other sizes, in the order of `survey_open`."""
+    """Return the arg of a node with other sizes, in the order of `size_free_key`."""
     arg = node.arg
     match node.op:
         case Op.IM2COL:

@@ -18,7 +18,7 @@ from kernelrt.native.evaluate import (
     PlanTable,
     number_buffer,
 )
-from kernelrt.native.graph_key import survey_open
+from kernelrt.native.graph_key import size_free_key
 from kernelrt.native.interpreter import Budget
 from kernelrt.tensor.autograd.tags import strip
 from kernelrt.tensor.eager.diagnostics import note_compiled
@@ -334,10 +334,10 @@ class PlanCache(PlanTable):
         """Return the family of graphs that differ in sizes, and the sizes and numbers of these."""
         roots = [*values, *(new for _, new in commits)]
         storages = [storage for storage, _ in commits]
-        skeleton, buffers, numbers, sizes, _ = survey_open([*roots, *storages])
-        if skeleton.needs_strip:
-            skeleton, buffers, numbers, sizes, _ = survey_open([*strip(roots), *storages])
-        alike = "sized", len(values), skeleton
+        key, buffers, numbers, sizes, _ = size_free_key([*roots, *storages])
+        if key.needs_strip:
+            key, buffers, numbers, sizes, _ = size_free_key([*strip(roots), *storages])
+        alike = "sized", len(values), key
         family = self._size_families.get(alike)
         if family is None:
             family = SizeFamily()
@@ -366,7 +366,7 @@ class PlanCache(PlanTable):
                 return None
             storages = [storage for storage, _ in commits]
             bare = [*strip([*values, *(new for _, new in commits)]), *storages]
-            _, buffers, own, _, sized = survey_open(bare)
+            _, buffers, own, _, sized = size_free_key(bare)
             for form in forms:
                 made = size_families.SizedPlan.make(form, bare, len(values), buffers, own, sized)
                 if made is not None:

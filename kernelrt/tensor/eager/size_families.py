@@ -309,7 +309,7 @@ class SizedPlan:
         n_values : int
             Number of values.
         buffers, numbers, sized : sequence of UOp
-            Results of ``survey_open``.
+            Results of ``size_free_key``.
 
         Returns
         -------
@@ -379,7 +379,7 @@ class SizedPlan:
         commits : sequence of (UOp, UOp)
             BUFFER nodes, each with the value to write there.
         buffers : sequence of UOp
-            BUFFER nodes from ``survey_open``.
+            BUFFER nodes from ``size_free_key``.
         order : sequence of UOp
             BUFFER nodes in the order in which the entry takes them, then the varying numbers.
         """
