@@ -71,7 +71,7 @@ def run_epochs(
             for epoch in range(first_epoch, first_epoch + epochs)
         )
         return _one_by_one(run, parts, orders, calls)
-    course = run.begin(epochs * in_epoch, size, parts)
+    native_run = run.begin(epochs * in_epoch, size, parts)
     if calls is not None:
         calls.begin(in_epoch)
     end = first_epoch + epochs
@@ -79,15 +79,15 @@ def run_epochs(
     for epoch in range(first_epoch, end, together):
         here = range(epoch, min(epoch + together, end))
         if shuffled and seed is not None:
-            course.follow(_orders(run.rows, seed, here, parts))
+            native_run.follow(_orders(run.rows, seed, here, parts))
         for rows, first, steps in parts:
             at, left = first, steps * len(here)
             while left:
-                count = left if calls is None else calls.until_next(course.done, left)
+                count = left if calls is None else calls.until_next(native_run.done, left)
                 run.run_steps(rows, at, count)
                 at, left = at + count * rows, left - count
-                if calls is not None and calls.due(course.done):
-                    if calls.call(course.done, run.results(own_memory=False)):
+                if calls is not None and calls.due(native_run.done):
+                    if calls.call(native_run.done, run.results(own_memory=False)):
                         return run.results(own_memory=True)
                     run.read_arguments()
     return run.results(own_memory=True)
@@ -203,8 +203,8 @@ class _Run:
     """One call of `over`: its arguments, and the replays found for them."""
 
     __slots__ = (
-        "_batches", "_course", "_direct", "_form", "_function", "_given", "_keywords", "_leaves",
-        "_names", "_positional", "_replays", "_rows", "_template", "_whole", "rows",
+        "_batches", "_direct", "_form", "_function", "_given", "_keywords", "_leaves", "_names",
+        "_native_run", "_positional", "_replays", "_rows", "_template", "_whole", "rows",
     )  # fmt: skip
 
     def __init__(
@@ -241,7 +241,7 @@ class _Run:
                 break
         self._direct = self._template is None and not kwargs
         self._whole = {name for name in self._names if _belongs(name, const)} if const else ()
-        self._course: MultiStepRun | None = None
+        self._native_run: MultiStepRun | None = None
         self._batches: dict[int, tuple[Any, ...]] = {}
         self._replays: dict[int, Replay] = {}
         self._form: Replay | None = None
@@ -275,8 +275,8 @@ class _Run:
             )
         self._leaves, self._rows, self.rows = tuple(leaves), with_rows, rows
         self._batches.clear()
-        if self._course is not None:
-            self._course.read(with_rows, rows)
+        if self._native_run is not None:
+            self._native_run.read(with_rows, rows)
 
     @property
     def _what(self) -> str:
@@ -292,23 +292,23 @@ class _Run:
 
     def begin(self, steps: int, size: int, parts: Sequence[_Part]) -> MultiStepRun:
         """Find plans for all batch sizes, and allocate their results, before any step runs."""
-        course = MultiStepRun(steps)
-        course.read(self._rows, self.rows)
-        self._course = course
+        native_run = MultiStepRun(steps)
+        native_run.read(self._rows, self.rows)
+        self._native_run = native_run
         for rows, _, _ in parts or ((size, 0, 0),):
             self._find(rows, known=True)
-        return course
+        return native_run
 
     def results(self, *, own_memory: bool) -> Any:
         """Return the results of the steps that were run."""
-        assert self._course is not None
+        assert self._native_run is not None
         assert self._form is not None
-        return hand_out(self._form, self._course.so_far(self._form, own_memory))
+        return hand_out(self._form, self._native_run.so_far(self._form, own_memory))
 
     def run_steps(self, rows: int, first: int, count: int) -> None:
         """Run `count` steps of `rows` rows each, starting at row `first`."""
-        course = self._course
-        assert course is not None
+        native_run = self._native_run
+        assert native_run is not None
         attempts = 0
         while count:
             variant = None
@@ -316,9 +316,9 @@ class _Run:
             if replay is None:
                 variant, replay = self._find(rows)
             try:
-                ran = course.run(replay, self._leaves, first, rows, count)
+                ran = native_run.run(replay, self._leaves, first, rows, count)
             except KernelrtError as error:
-                _add_step(error, course.done)
+                _add_step(error, native_run.done)
                 raise
             count -= ran
             first += ran * rows
@@ -354,8 +354,8 @@ class _Run:
         """
         variant = replay = None
         if known and self._direct:
-            assert self._course is not None
-            replay = self._course.find(self._function._replays, self._leaves, rows)
+            assert self._native_run is not None
+            replay = self._native_run.find(self._function._replays, self._leaves, rows)
         if replay is None:
             leaves = self._batch(rows)
             values = leaves if self._template is None else self._template.fill(leaves)
@@ -368,14 +368,14 @@ class _Run:
 
     def _check(self, replay: Replay, rows: int) -> None:
         """Raise ShapeError if the results of a plan cannot be stacked with those of the first."""
-        assert self._course is not None
+        assert self._native_run is not None
         if self._form is None:
             self._form = replay
-            self._course.begin(replay)
+            self._native_run.begin(replay)
         if replay is self._form:
             return
-        marks = [range(i) for i in range(len(self._course.results or ()))]  # no containers
-        same = self._course.fits(replay)
+        marks = [range(i) for i in range(len(self._native_run.results or ()))]  # no containers
+        same = self._native_run.fits(replay)
         if same:
             first, other = (
                 flatten(hand_out(r, tuple(marks)), "result") for r in (self._form, replay)

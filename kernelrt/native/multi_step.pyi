@@ -18,7 +18,7 @@ class MultiStepRun:
 
     Notes
     -----
-    A course belongs to one call. No method may be called while :meth:`run` runs.
+    A run belongs to one call. No method may be called while :meth:`run` runs.
     """
 
     def __init__(self, steps: int) -> None: ...

@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from kernelrt.native.array_handle cimport DIMS, LINEAGE_WHOLE, ArrayHandle, lineage, world
-from kernelrt.native.replay cimport Feed, Replay, Source
+from kernelrt.native.replay cimport StepBatch, Replay, Source
 from kernelrt.native.signature cimport KIND_ARRAY, Input, calloc_for
 
 from sys import getswitchinterval
@@ -54,7 +54,7 @@ cdef int64_t now_ns() noexcept nogil:
 cdef class MultiStepRun:
     """A multi-step run: the sources of its rows, the memory of its results, and its progress."""
 
-    cdef Feed feed
+    cdef StepBatch batch
     cdef Source *sources
     cdef list leaves  # for each argument the array or handle of its rows, or None
     cdef list memory  # memory of the handles in `leaves`, kept alive
@@ -69,7 +69,7 @@ cdef class MultiStepRun:
 
     def __init__(self, Py_ssize_t steps):
         if self.leaves is not None:
-            raise errors.JitError("a course can be initialised only once")
+            raise errors.JitError("a run can be initialised only once")
         if steps < 0:
             raise errors.ShapeError(f"steps: expected at least 0, not {steps}")
         self.room = steps
@@ -84,7 +84,7 @@ cdef class MultiStepRun:
 
     @property
     def done(self):
-        return self.feed.step
+        return self.batch.step
 
     # ---- rows
 
@@ -103,9 +103,9 @@ cdef class MultiStepRun:
         PyMem_Free(self.sources)
         self.sources = sources
         if n_rows != self.n_rows:
-            self.order, self.feed.order, self.order_length = None, NULL, n_rows
+            self.order, self.batch.order, self.order_length = None, NULL, n_rows
         self.leaves, self.memory, self.n_rows = given, memory, n_rows
-        self.feed.sources = sources
+        self.batch.sources = sources
 
     def follow(self, order):
         """Take the rows in this order from now on; None: in the order of the arrays."""
@@ -113,7 +113,7 @@ cdef class MultiStepRun:
         cdef const int64_t *numbers
         cdef Py_ssize_t i, n
         if order is None:
-            self.order, self.feed.order, self.order_length = None, NULL, self.n_rows
+            self.order, self.batch.order, self.order_length = None, NULL, self.n_rows
             return
         found = <cnp.ndarray?> order
         if (cnp.PyArray_TYPE(found) != cnp.NPY_INT64 or cnp.PyArray_NDIM(found) != 1
@@ -125,7 +125,7 @@ cdef class MultiStepRun:
             if not 0 <= numbers[i] < self.n_rows:
                 raise errors.ShapeError(
                     f"order[{i}]: there is no row {numbers[i]} among {self.n_rows} rows")
-        self.order, self.feed.order, self.order_length = found, numbers, n
+        self.order, self.batch.order, self.order_length = found, numbers, n
 
     cdef bint is_there(self) noexcept:
         """Return whether all arrays still have their addresses and axes."""
@@ -172,17 +172,17 @@ cdef class MultiStepRun:
         if not own_memory:
             self.lent = True
             parts = replay.make_results(0)
-        elif self.feed.step == self.room and not self.lent:
+        elif self.batch.step == self.room and not self.lent:
             return self.results
         else:
-            parts = replay.make_results(self.feed.step)
+            parts = replay.make_results(self.batch.step)
         for i in range(len(parts)):
             whole, part = <ArrayHandle> self.results[i], <ArrayHandle> parts[i]
             if own_memory:
                 memcpy(part.data, whole.data, <size_t> part.nbytes)
             else:
-                part.shape = (self.feed.step, *whole.shape[1:])
-                part.nbytes = whole.nbytes // max(self.room, 1) * self.feed.step
+                part.shape = (self.batch.step, *whole.shape[1:])
+                part.nbytes = whole.nbytes // max(self.room, 1) * self.batch.step
                 part.memory, part.data = whole.memory, whole.data
             part._severed = whole._severed
         return parts
@@ -194,14 +194,14 @@ cdef class MultiStepRun:
         cdef Replay replay
         for replay in replays:
             if (replay.structure is None and self.is_made_for(replay, args, rows)
-                    and replay.takes(args, &self.feed)
+                    and replay.takes(args, &self.batch)
                     and (replay.watch is None or replay.seen == world or replay.watch.fits())):
                 return replay
         return None
 
     def run(self, Replay replay not None, tuple args not None, Py_ssize_t first, Py_ssize_t rows,
             Py_ssize_t count):
-        cdef Py_ssize_t begun = self.feed.step, turns = 0
+        cdef Py_ssize_t begun = self.batch.step, turns = 0
         if not (0 <= first <= self.order_length and 0 < rows and 0 <= count <= self.room - begun
                 and count <= (self.order_length - first) // rows):
             raise errors.ShapeError(
@@ -209,19 +209,19 @@ cdef class MultiStepRun:
                 "space for results")
         if not self.fits(replay):
             return 0
-        self.feed.first, self.feed.rows = first, rows
+        self.batch.first, self.batch.rows = first, rows
         self.gil_slice_ns = <int64_t> (SWITCH_INTERVALS * 1e9 * <double> getswitchinterval())
         self.had_gil_since = now_ns()
-        while (self.feed.step - begun < count and self.is_there()
+        while (self.batch.step - begun < count and self.is_there()
                and self.is_made_for(replay, args, rows)):
-            self.feed.ahead = min(MOST_AHEAD, begun + count - self.feed.step)
-            if replay.results_of(args, NULL, &self.feed, self.results) is None:
+            self.batch.ahead = min(MOST_AHEAD, begun + count - self.batch.step)
+            if replay.results_of(args, NULL, &self.batch, self.results) is None:
                 break
             PyErr_CheckSignals()
             turns += 1
-            if self.feed.ahead > 1 or not turns & 15:
+            if self.batch.ahead > 1 or not turns & 15:
                 self.breathe()
-        return self.feed.step - begun
+        return self.batch.step - begun
 
     cdef bint is_made_for(self, Replay replay, tuple args, Py_ssize_t rows) except -1:
         """Return whether a replay takes arguments of `rows` rows. It checks the others itself."""

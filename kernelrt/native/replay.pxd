@@ -43,7 +43,7 @@ cdef struct Source:
 
 
 # Rows of one step, and the destination of its results.
-cdef struct Feed:
+cdef struct StepBatch:
     const Source *sources  # one per input of the replay
     const int64_t *order  # indices of the rows; NULL: the order in memory
     Py_ssize_t first  # position in the order of the step's first row
@@ -52,10 +52,10 @@ cdef struct Feed:
     Py_ssize_t ahead  # maximum steps under one exclusive access
 
 
-cdef inline void step_on(Feed *feed) noexcept nogil:
+cdef inline void step_on(StepBatch *batch) noexcept nogil:
     """Advance to the next step."""
-    feed.step += 1
-    feed.first += feed.rows
+    batch.step += 1
+    batch.first += batch.rows
 
 
 # Slightly pessimistic copy times: of eight bytes of a contiguous row, and of an element of a row
@@ -65,22 +65,22 @@ cdef enum:
     ELEMENT_NS = 4
 
 
-cdef inline bint follows(const Source *source, const Feed *feed) noexcept nogil:
+cdef inline bint follows(const Source *source, const StepBatch *batch) noexcept nogil:
     """Return whether the rows of a step are one contiguous byte range."""
-    return (feed.order == NULL and source.whole
-            and (source.stride == source.nbytes or feed.rows == 1))
+    return (batch.order == NULL and source.whole
+            and (source.stride == source.nbytes or batch.rows == 1))
 
 
-cdef inline int64_t gather_ns(const Source *source, const Feed *feed) noexcept nogil:
+cdef inline int64_t gather_ns(const Source *source, const StepBatch *batch) noexcept nogil:
     """Return the maximum time of copying the rows of a step."""
     if source.whole:
-        return feed.rows * (EIGHT_BYTES_NS * source.nbytes // 8 + ELEMENT_NS)
-    return feed.rows * ELEMENT_NS * (source.nbytes // source.itemsize)
+        return batch.rows * (EIGHT_BYTES_NS * source.nbytes // 8 + ELEMENT_NS)
+    return batch.rows * ELEMENT_NS * (source.nbytes // source.itemsize)
 
 
-cdef inline const char *first_row(const Source *source, const Feed *feed) noexcept nogil:
+cdef inline const char *first_row(const Source *source, const StepBatch *batch) noexcept nogil:
     """Return the address of the rows of a step, which are one contiguous byte range."""
-    return source.data + feed.first * source.stride
+    return source.data + batch.first * source.stride
 
 
 cdef inline char *put_row(
@@ -97,32 +97,32 @@ cdef inline char *put_row(
 
 
 cdef inline const char *row_at(
-    const Source *source, const Feed *feed, Py_ssize_t i
+    const Source *source, const StepBatch *batch, Py_ssize_t i
 ) noexcept nogil:
     """Return the address of the i-th row of a step."""
-    cdef int64_t row = feed.first + i
-    return source.data + (row if feed.order == NULL else feed.order[row]) * source.stride
+    cdef int64_t row = batch.first + i
+    return source.data + (row if batch.order == NULL else batch.order[row]) * source.stride
 
 
-cdef inline void gather(char *target, const Source *source, const Feed *feed) noexcept nogil:
+cdef inline void gather(char *target, const Source *source, const StepBatch *batch) noexcept nogil:
     """Copy the rows of a step to consecutive addresses."""
     cdef Py_ssize_t i, nbytes = source.nbytes
-    if follows(source, feed):
-        memcpy(target, first_row(source, feed), <size_t> (feed.rows * nbytes))
+    if follows(source, batch):
+        memcpy(target, first_row(source, batch), <size_t> (batch.rows * nbytes))
     elif not source.whole:
-        for i in range(feed.rows):
-            target = put_row(target, row_at(source, feed, i), source, 0)
+        for i in range(batch.rows):
+            target = put_row(target, row_at(source, batch, i), source, 0)
     elif nbytes == 8:  # memcpy of a constant size is inlined
-        for i in range(feed.rows):
-            memcpy(target + 8 * i, row_at(source, feed, i), 8)
+        for i in range(batch.rows):
+            memcpy(target + 8 * i, row_at(source, batch, i), 8)
     elif nbytes == 4:
-        for i in range(feed.rows):
-            memcpy(target + 4 * i, row_at(source, feed, i), 4)
+        for i in range(batch.rows):
+            memcpy(target + 4 * i, row_at(source, batch, i), 4)
     else:
-        for i in range(feed.rows):
-            if i + 2 < feed.rows:
-                fetch_row(row_at(source, feed, i + 2), nbytes)
-            memcpy(target + nbytes * i, row_at(source, feed, i), <size_t> nbytes)
+        for i in range(batch.rows):
+            if i + 2 < batch.rows:
+                fetch_row(row_at(source, batch, i + 2), nbytes)
+            memcpy(target + nbytes * i, row_at(source, batch, i), <size_t> nbytes)
 
 
 # ---- Replays
@@ -171,31 +171,31 @@ cdef class Replay:
     cdef object attempt(self, tuple args)
     cdef int sever(self, Py_ssize_t i, mark, given) except -1
     cdef object with_leaves(self, tuple args)
-    cdef bint takes(self, tuple args, const Feed *feed) except -1
-    cdef tuple results_of(self, tuple args, krt_profile *profile, Feed *feed, tuple into)
-    cdef tuple watched(self, tuple args, krt_profile *profile, Feed *feed, tuple into)
+    cdef bint takes(self, tuple args, const StepBatch *batch) except -1
+    cdef tuple results_of(self, tuple args, krt_profile *profile, StepBatch *batch, tuple into)
+    cdef tuple watched(self, tuple args, krt_profile *profile, StepBatch *batch, tuple into)
     cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
-                   krt_profile *profile, Feed *feed, tuple into)
-    cdef krt_status go_on(self, tuple results, Feed *feed, size_t *op) noexcept
+                   krt_profile *profile, StepBatch *batch, tuple into)
+    cdef krt_status go_on(self, tuple results, StepBatch *batch, size_t *op) noexcept
     cdef bint overtaken(self, births) except -1
     cdef int settle(self, tuple handover, list dropped) except -1
     cdef bint settled(self) except -1
     cdef bint guarded(self) noexcept
-    cdef bint copy_in(self, tuple args, bint bind, const Feed *feed) except -1
+    cdef bint copy_in(self, tuple args, bint bind, const StepBatch *batch) except -1
     cdef int take_array(self, Input *spec, object arg, bint bind) except -1
-    cdef bint stays(self, const Input *spec, const Source *source, const Feed *feed) noexcept
+    cdef bint stays(self, const Input *spec, const Source *source, const StepBatch *batch) noexcept
     cdef bint changes(self, const Input *spec, PyObject *arg) noexcept
-    cdef void take_rows(self, Input *spec, const Source *source, const Feed *feed) noexcept
+    cdef void take_rows(self, Input *spec, const Source *source, const StepBatch *batch) noexcept
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1
     cdef bint overlaps(self, const char *data, Py_ssize_t nbytes) noexcept
-    cdef char *result_address(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept
-    cdef void bind_results(self, tuple results, const Feed *feed) noexcept
-    cdef void bind_outputs(self, tuple results, const Feed *feed) noexcept
+    cdef char *result_address(self, tuple results, Py_ssize_t i, const StepBatch *batch) noexcept
+    cdef void bind_results(self, tuple results, const StepBatch *batch) noexcept
+    cdef void bind_outputs(self, tuple results, const StepBatch *batch) noexcept
     cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept
     cdef list unbind(self)
     cdef tuple make_results(self, Py_ssize_t steps)
     cdef void mark(self, tuple results) noexcept
-    cdef void copy_out(self, tuple results, const Feed *feed) noexcept
+    cdef void copy_out(self, tuple results, const StepBatch *batch) noexcept
 
 
 # The value that a replay returns if the arguments do not match.

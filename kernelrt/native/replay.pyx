@@ -196,16 +196,16 @@ cdef class Replay:
             return self.build(*results)
         return <object> PyTuple_GET_ITEM(results, 0) if self.n_outputs == 1 else results
 
-    cdef bint takes(self, tuple args, const Feed *feed) except -1:
+    cdef bint takes(self, tuple args, const StepBatch *batch) except -1:
         """Return whether the replay matches these arguments in the present state.
 
-        Arguments that a `feed` has rows for match already.
+        Arguments that a `batch` has rows for match already.
         """
         cdef Py_ssize_t i
         if PyTuple_GET_SIZE(args) != self.n_args:
             return False
         for i in range(self.n_inputs):
-            if feed != NULL and feed.sources[i].data != NULL:
+            if batch != NULL and batch.sources[i].data != NULL:
                 continue
             if not matches(self.inputs + i, PyTuple_GET_ITEM(args, i)):
                 return False
@@ -213,24 +213,24 @@ cdef class Replay:
             return False
         return self.names is None or self.names.hold()
 
-    cdef tuple results_of(self, tuple args, krt_profile *profile, Feed *feed, tuple into):
+    cdef tuple results_of(self, tuple args, krt_profile *profile, StepBatch *batch, tuple into):
         """Run and return the results; return None if the replay does not match.
 
-        With a `feed`, run one or several steps of many, whose results are stacked in `into`.
+        With a `batch`, run one or several steps of many, whose results are stacked in `into`.
         """
         cdef bint late = False
-        if not self.takes(args, feed):
+        if not self.takes(args, batch):
             return None
         if self.watch is None or self.seen == world:
-            results = self.run(args, None, self.seen, &late, profile, feed, into)
+            results = self.run(args, None, self.seen, &late, profile, batch, into)
             if not late:
                 return results
         if self.entry is None:
-            return self.watched(args, profile, feed, into)
+            return self.watched(args, profile, batch, into)
         with self.entry:
-            return self.watched(args, profile, feed, into)
+            return self.watched(args, profile, batch, into)
 
-    cdef tuple watched(self, tuple args, krt_profile *profile, Feed *feed, tuple into):
+    cdef tuple watched(self, tuple args, krt_profile *profile, StepBatch *batch, tuple into):
         """Check the Python state that the plan depends on, then run and return the results."""
         cdef bint late = True
         cdef unsigned long long now
@@ -243,7 +243,7 @@ cdef class Replay:
                 self.make_way()
             busy, handover, settings = self.watch.before()
             late = False
-            results = self.run(args, handover, world, &late, profile, feed, into)
+            results = self.run(args, handover, world, &late, profile, batch, into)
         if results is not None and not busy:
             self.seen = now  # if the run changed a gradient, `world` is greater
         if results is not None:
@@ -252,7 +252,7 @@ cdef class Replay:
         return results
 
     cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
-                   krt_profile *profile, Feed *feed, tuple into):
+                   krt_profile *profile, StepBatch *batch, tuple into):
         """Run and return the results; return None without a run if the state does not match.
 
         Set `late` if `world` differs from `known` when the plan is locked: then `handover` is not
@@ -279,7 +279,7 @@ cdef class Replay:
                 if self.settled():
                     results = self.make_results(-1) if into is None else into
                 # Everything that can fail precedes the run, which may write state.
-                if results is None or not self.copy_in(args, True, feed):
+                if results is None or not self.copy_in(args, True, batch):
                     owners = self.unbind()
                     self.plan.leave()
                     return None
@@ -287,29 +287,29 @@ cdef class Replay:
                     owners = self.unbind()
                     self.plan.leave()
                     continue
-                self.bind_results(results, feed)
+                self.bind_results(results, batch)
             except BaseException:
                 owners = self.unbind()
                 self.plan.leave()
                 raise
             break
-        if feed != NULL and handover is None:
-            status = self.go_on(results, feed, &op)
+        if batch != NULL and handover is None:
+            status = self.go_on(results, batch, &op)
         else:
             status = self.plan.run(profile, &op, False)
             if status == KRT_OK:
-                self.copy_out(results, feed)
+                self.copy_out(results, batch)
                 self.n_calls += 1
-                if feed != NULL:
-                    step_on(feed)
+                if batch != NULL:
+                    step_on(batch)
                 if handover is not None:
                     self.settle(handover, dropped)
         owners = self.unbind()
         self.plan.finish(status, op)
         return results
 
-    cdef krt_status go_on(self, tuple results, Feed *feed, size_t *op) noexcept:
-        """Run up to `feed.ahead` steps. The arguments and results of the first are bound.
+    cdef krt_status go_on(self, tuple results, StepBatch *batch, size_t *op) noexcept:
+        """Run up to `batch.ahead` steps. The arguments and results of the first are bound.
 
         Several steps run only while this thread keeps the GIL, so that all checks stay valid. Stop
         if other Python code has run nevertheless.
@@ -320,12 +320,12 @@ cdef class Replay:
         cdef bint keep_gil
         if not self.aliased:
             for i in range(self.n_inputs):
-                if feed.sources[i].data == NULL:
+                if batch.sources[i].data == NULL:
                     continue
-                if not self.stays(self.inputs + i, feed.sources + i, feed):
-                    copies_ns += gather_ns(feed.sources + i, feed)
+                if not self.stays(self.inputs + i, batch.sources + i, batch):
+                    copies_ns += gather_ns(batch.sources + i, batch)
             clock_period = self.plan.runs_per_clock_read(copies_ns)
-        keep_gil = clock_period > 0 and feed.ahead > 1
+        keep_gil = clock_period > 0 and batch.ahead > 1
         if keep_gil:
             end = self.plan.now() + BURST_NS
         cdef unsigned long long before = self.plan.called_back
@@ -333,18 +333,18 @@ cdef class Replay:
             status = self.plan.run(NULL, op, keep_gil)
             if status != KRT_OK:
                 return status
-            self.copy_out(results, feed)
+            self.copy_out(results, batch)
             self.n_calls += 1
-            step_on(feed)
+            step_on(batch)
             done += 1
-            if not keep_gil or done == feed.ahead or self.plan.called_back != before:
+            if not keep_gil or done == batch.ahead or self.plan.called_back != before:
                 return KRT_OK
             if done % clock_period == 0 and self.plan.now() >= end:
                 return KRT_OK
             for i in range(self.n_inputs):
-                if feed.sources[i].data != NULL:
-                    self.take_rows(self.inputs + i, feed.sources + i, feed)
-            self.bind_outputs(results, feed)
+                if batch.sources[i].data != NULL:
+                    self.take_rows(self.inputs + i, batch.sources + i, batch)
+            self.bind_outputs(results, batch)
 
     cdef bint overtaken(self, births) except -1:
         """Return whether lazy tensors were created after the last call of `make_way`."""
@@ -377,7 +377,7 @@ cdef class Replay:
                 return False
         return True
 
-    cdef bint copy_in(self, tuple args, bint bind, const Feed *feed) except -1:
+    cdef bint copy_in(self, tuple args, bint bind, const StepBatch *batch) except -1:
         """Copy or bind the arguments; return False if one of them has changed and does not match.
 
         If `bind` is true, bind arguments where possible, so that the plan reads them in place.
@@ -396,16 +396,16 @@ cdef class Replay:
             spec = self.inputs + i
             arg = PyTuple_GET_ITEM(args, i)
             if spec.kind == KIND_ARRAY:
-                if feed != NULL and feed.sources[i].data != NULL:
+                if batch != NULL and batch.sources[i].data != NULL:
                     if spec.flag and not cnp.PyArray_CheckExact(<object> arg):
                         if lineage(<ArrayHandle> arg):
                             self.given |= spec.flag
-                    self.take_rows(spec, feed.sources + i, feed)
+                    self.take_rows(spec, batch.sources + i, batch)
                 elif not is_array(spec, arg):
                     return False
                 elif not is_strided(arg):
                     self.take_array(spec, <object> arg, bind)
-                    if feed != NULL:
+                    if batch != NULL:
                         self.aliased |= self.changes(spec, arg)
                 elif spec.copied != self.turn:
                     self.aliased |= self.n_writes > 0
@@ -444,10 +444,10 @@ cdef class Replay:
             memmove(spec.home, data, <size_t> spec.nbytes)
         return 0
 
-    cdef bint stays(self, const Input *spec, const Source *source, const Feed *feed) noexcept:
+    cdef bint stays(self, const Input *spec, const Source *source, const StepBatch *batch) noexcept:
         """Return whether the plan reads the rows of a step in place."""
-        return (follows(source, feed) and spec.n_sites and source.aligned
-                and not self.overlaps(first_row(source, feed), spec.nbytes))
+        return (follows(source, batch) and spec.n_sites and source.aligned
+                and not self.overlaps(first_row(source, batch), spec.nbytes))
 
     cdef bint changes(self, const Input *spec, PyObject *arg) noexcept:
         """Return whether the plan writes memory of this argument."""
@@ -455,13 +455,13 @@ cdef class Replay:
             return self.overlaps(<char *> cnp.PyArray_DATA(<cnp.ndarray> arg), spec.nbytes)
         return self.overlaps((<ArrayHandle> arg).data, spec.nbytes)
 
-    cdef void take_rows(self, Input *spec, const Source *source, const Feed *feed) noexcept:
+    cdef void take_rows(self, Input *spec, const Source *source, const StepBatch *batch) noexcept:
         """Like `take_array`, for the rows of a step. The caller keeps their memory alive."""
-        if self.stays(spec, source, feed):
-            self.point(spec.sites, spec.n_sites, <char *> first_row(source, feed))
+        if self.stays(spec, source, batch):
+            self.point(spec.sites, spec.n_sites, <char *> first_row(source, batch))
             return
         self.point(spec.sites, spec.n_sites, NULL)  # the last step may have read rows in place
-        gather(spec.home, source, feed)
+        gather(spec.home, source, batch)
 
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1:
         target = self.strided.get(index)
@@ -478,22 +478,22 @@ cdef class Replay:
                 return True
         return False
 
-    cdef char *result_address(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept:
+    cdef char *result_address(self, tuple results, Py_ssize_t i, const StepBatch *batch) noexcept:
         """Return the address of a result."""
         cdef char *data = (<ArrayHandle> PyTuple_GET_ITEM(results, i)).data
-        return data if feed == NULL else data + feed.step * self.outputs[i].nbytes
+        return data if batch == NULL else data + batch.step * self.outputs[i].nbytes
 
-    cdef void bind_results(self, tuple results, const Feed *feed) noexcept:
+    cdef void bind_results(self, tuple results, const StepBatch *batch) noexcept:
         """Bind the outputs of the plan to the memory of the results, and tag these."""
-        self.bind_outputs(results, feed)
+        self.bind_outputs(results, batch)
         if (self.severs or self.given) and (self.records >= 0 or records_gradients()):
             self.mark(results)
 
-    cdef void bind_outputs(self, tuple results, const Feed *feed) noexcept:
+    cdef void bind_outputs(self, tuple results, const StepBatch *batch) noexcept:
         cdef Py_ssize_t i
         for i in range(self.n_outputs):
             self.point(self.outputs[i].sites, self.outputs[i].n_sites,
-                       self.result_address(results, i, feed))
+                       self.result_address(results, i, batch))
 
     cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept:
         """Bind `sites` to `data`; if that is NULL, to the plan's own buffer again."""
@@ -552,11 +552,11 @@ cdef class Replay:
                 Py_INCREF(<object> severed)
                 handle.severed = severed
 
-    cdef void copy_out(self, tuple results, const Feed *feed) noexcept:
+    cdef void copy_out(self, tuple results, const StepBatch *batch) noexcept:
         cdef Py_ssize_t i
         for i in range(self.n_outputs):
             if self.outputs[i].nbytes and self.outputs[i].n_sites == 0:
-                memcpy(self.result_address(results, i, feed), self.outputs[i].source,
+                memcpy(self.result_address(results, i, batch), self.outputs[i].source,
                        <size_t> self.outputs[i].nbytes)
 
 

@@ -258,8 +258,8 @@ FAULTS: Final = (
     ),
     Fault(
         "padded-rows", "csrc", "kernelrt/native/replay.pxd",
-        "and (source.stride == source.nbytes or feed.rows == 1))",
-        "and (source.stride >= source.nbytes or feed.rows == 1))",
+        "and (source.stride == source.nbytes or batch.rows == 1))",
+        "and (source.stride >= source.nbytes or batch.rows == 1))",
         "over() takes the wrong rows of an array whose rows do not follow each other.",
     ),
     Fault(
