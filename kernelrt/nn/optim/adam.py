@@ -9,7 +9,7 @@ from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.nn.optim.param_groups import at, share_of_square
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.optimizer import Active, Params, TorchOptions
     from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
@@ -61,7 +61,7 @@ class Adam(Optimizer):
         *,
         maximize: bool = False,
         decoupled_weight_decay: bool = False,
-        **ways: Unpack[Ways],
+        **ways: Unpack[TorchOptions],
     ) -> None:
         options = {
             "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
@@ -138,7 +138,7 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
-        **ways: Unpack[Ways],
+        **ways: Unpack[TorchOptions],
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize,
                          decoupled_weight_decay=True, **ways)  # fmt: skip

@@ -11,7 +11,7 @@ from kernelrt.nn.optim.param_groups import at, share_of_square
 from kernelrt.tensor.methods.comparison import where
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.optimizer import Active, Params, TorchOptions
     from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
@@ -77,7 +77,7 @@ class Adamax(_Moments):
     def __init__(
         self, params: Params, lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
-        *, maximize: bool = False, **ways: Unpack[Ways],
+        *, maximize: bool = False, **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, lr, options, **ways)
@@ -132,7 +132,7 @@ class NAdam(_Moments):
         self, params: Params, lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
         momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
-        maximize: bool = False, **ways: Unpack[Ways],
+        maximize: bool = False, **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {
             "betas": betas, "eps": eps, "weight_decay": weight_decay,
@@ -205,7 +205,8 @@ class RAdam(_Moments):
     def __init__(
         self, params: Params, lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
-        decoupled_weight_decay: bool = False, *, maximize: bool = False, **ways: Unpack[Ways],
+        decoupled_weight_decay: bool = False, *, maximize: bool = False,
+        **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {
             "betas": betas, "eps": eps, "weight_decay": weight_decay,

@@ -9,7 +9,7 @@ from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.nn.optim.param_groups import at, share_of_square
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.optimizer import Active, Params, TorchOptions
     from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
@@ -60,7 +60,7 @@ class RMSprop(Optimizer):
     def __init__(
         self, params: Params, lr: float | Tensor = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
-        maximize: bool = False, **ways: Unpack[Ways],
+        maximize: bool = False, **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {
             "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
@@ -132,7 +132,7 @@ class Adagrad(Optimizer):
     def __init__(
         self, params: Params, lr: float | Tensor = 1e-2, lr_decay: float = 0.0,
         weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, *,
-        maximize: bool = False, **ways: Unpack[Ways],
+        maximize: bool = False, **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {
             "lr_decay": lr_decay, "weight_decay": weight_decay,
@@ -190,7 +190,7 @@ class Adadelta(Optimizer):
 
     def __init__(
         self, params: Params, lr: float | Tensor = 1.0, rho: float = 0.9, eps: float = 1e-6,
-        weight_decay: float = 0.0, *, maximize: bool = False, **ways: Unpack[Ways],
+        weight_decay: float = 0.0, *, maximize: bool = False, **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {"rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, lr, options, **ways)

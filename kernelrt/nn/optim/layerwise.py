@@ -23,7 +23,7 @@ from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.nn.optim.param_groups import at, share_of_square, state_of
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.optimizer import Active, Params, TorchOptions
     from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
@@ -63,7 +63,7 @@ class LAMB(Optimizer):
     def __init__(
         self, params: Params, lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6, weight_decay: float = 0.0,
-        *, maximize: bool = False, **ways: Unpack[Ways],
+        *, maximize: bool = False, **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, lr, options, **ways)
@@ -142,7 +142,7 @@ class Adafactor(Optimizer):
     def __init__(
         self, params: Params, lr: float | Tensor = 1e-2, beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0,
-        *, maximize: bool = False, **ways: Unpack[Ways],
+        *, maximize: bool = False, **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {
             "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
@@ -269,7 +269,7 @@ class Muon(Optimizer):
         self, params: Params, lr: float | Tensor = 1e-3, weight_decay: float = 0.1,
         momentum: float = 0.95, nesterov: bool = True,
         ns_coefficients: tuple[float, float, float] = _QUINTIC, eps: float = 1e-7,
-        ns_steps: int = 5, adjust_lr_fn: str | None = None, **ways: Unpack[Ways],
+        ns_steps: int = 5, adjust_lr_fn: str | None = None, **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {
             "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from kernelrt.nn.state_dicts import IncompatibleKeys
 
-__all__ = ["Active", "Optimizer", "Params", "Ways"]
+__all__ = ["Active", "Optimizer", "Params", "TorchOptions"]
 
 _T = TypeVar("_T")
 
@@ -40,7 +40,7 @@ Active = list[tuple[int, Tensor, Tensor]]
 Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
 
-class Ways(TypedDict, total=False):
+class TorchOptions(TypedDict, total=False):
     """Implementation options of PyTorch's optimizers, which do not change the results."""
 
     foreach: bool | None

@@ -13,7 +13,7 @@ from kernelrt.nn.optim.param_groups import at
 from kernelrt.tensor.free_functions.creation import tensor
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.optimizer import Active, Params, TorchOptions
     from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
@@ -61,7 +61,7 @@ class SGD(Optimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
-        **ways: Unpack[Ways],
+        **ways: Unpack[TorchOptions],
     ) -> None:
         options = {
             "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,

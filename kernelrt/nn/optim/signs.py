@@ -19,7 +19,7 @@ from kernelrt.nn.optim.param_groups import at
 from kernelrt.tensor.methods.comparison import where
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.optimizer import Active, Params, TorchOptions
     from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
@@ -69,7 +69,7 @@ class Rprop(Optimizer):
     def __init__(
         self, params: Params, lr: float | Tensor = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50.0), *, maximize: bool = False,
-        **ways: Unpack[Ways],
+        **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {"etas": etas, "step_sizes": step_sizes, "maximize": maximize}
         super().__init__(params, lr, options, **ways)
@@ -123,7 +123,7 @@ class Lion(Optimizer):
     def __init__(
         self, params: Params, lr: float | Tensor = 1e-4,
         betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
-        maximize: bool = False, **ways: Unpack[Ways],
+        maximize: bool = False, **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {"betas": betas, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, lr, options, **ways)
@@ -182,7 +182,7 @@ class ASGD(Optimizer):
     def __init__(
         self, params: Params, lr: float | Tensor = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
         t0: float = 1e6, weight_decay: float = 0.0, *, maximize: bool = False,
-        **ways: Unpack[Ways],
+        **ways: Unpack[TorchOptions],
     ) -> None:  # fmt: skip
         options = {
             "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
