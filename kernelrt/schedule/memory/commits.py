@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.schedule.kernels.region_bodies import RegionDraft
 from kernelrt.schedule.kernels.unscheduled import CopyDraft, KernelDraft, UnscheduledItem
-from kernelrt.schedule.memory.hazards import Access, Touches, dependencies, reached
+from kernelrt.schedule.memory.hazards import Access, AccessMap, dependencies, reached
 from kernelrt.schedule.memory.inplace import reads_beside
 from kernelrt.schedule.types import is_lasting
 
@@ -122,11 +122,11 @@ class _Settling:
         ]
         self._waits = dependencies(steps)
         self._graph = Graph([*drafts, *copies], self._waits)
-        self._touches = Touches()
+        self._touches = AccessMap()
         for n, step in enumerate(steps[: len(drafts)]):
             self._touches.add(n, step.reads, step.writes)
         # Commits, by number, as writers of their targets.
-        self._targets = Touches()
+        self._targets = AccessMap()
         for k, commit in enumerate(commits):
             self._targets.add(k, (), (self._where[commit.target],))
         self._redirected: dict[UOp, UOp] = {}

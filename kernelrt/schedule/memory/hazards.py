@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from kernelrt.ir import UOp
     from kernelrt.schedule.types import Item
 
-__all__ = ["Access", "Extents", "Touches", "accesses", "dependencies", "extent", "reached",
-           "waves"]  # fmt: skip
+__all__ = [
+    "Access", "AccessMap", "Extents", "accesses", "dependencies", "extent", "reached", "waves",
+]  # fmt: skip
 
 
 def extent(buffer: UOp) -> ByteRange:
@@ -44,7 +45,7 @@ class Extents(dict["UOp", ByteRange]):
         return found
 
 
-class Touches:
+class AccessMap:
     """Readers and writers of byte ranges; items are identified by number."""
 
     def __init__(self) -> None:
@@ -123,7 +124,7 @@ def dependencies(steps: Iterable[Access]) -> tuple[tuple[int, ...], ...]:
 
     A step waits for conflicting steps. A lasting write also waits for all steps that may fail.
     """
-    touches = Touches()
+    touches = AccessMap()
     failing: list[int] = []
     out: list[tuple[int, ...]] = []
     for number, step in enumerate(steps):
