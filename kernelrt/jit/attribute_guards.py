@@ -22,7 +22,7 @@ from kernelrt.nn.optim.param_groups import Group
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from kernelrt.jit.effects.bytecode import Named
+    from kernelrt.jit.effects.bytecode import UsedNames
     from kernelrt.jit.effects.key_uses import Key, Use
     from kernelrt.jit.effects.python_containers import Snapshot, Where
 
@@ -114,7 +114,7 @@ class Guards:
 
     def leave_out(
         self, items: Iterable[tuple[object, object]], holders: set[int],
-        setting: Sequence[Named],
+        setting: Sequence[UsedNames],
     ) -> bool:  # fmt: skip
         """Remove the guards of these items, and all guards of these `holders`.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.native.name_guards import Names
-    from kernelrt.nn.modes import Noted
+    from kernelrt.nn.modes import AttributeRead
     from kernelrt.tensor.autograd.gradient_state import Effect, Handover
     from kernelrt.tensor.autograd.tags import Hooks
     from kernelrt.tensor.base import TensorBase
@@ -32,7 +32,7 @@ class Watch:
 
     Parameters
     ----------
-    noted : sequence of Noted
+    noted : sequence of AttributeRead
         Attributes of modules and optimizers that were read, with their values.
     names : Names
         Variables that were read. The replay itself checks them in each call.
@@ -54,7 +54,7 @@ class Watch:
 
     def __init__(
         self,
-        noted: Sequence[Noted],
+        noted: Sequence[AttributeRead],
         names: Names,
         rebound: str,
         roots: Iterable[UOp],

@@ -16,8 +16,8 @@ from kernelrt.native.array_handle import touch
 from kernelrt.native.signature import value_key
 from kernelrt.native.thread_modes import MISSING, OBSERVED, Mode, local
 
-__all__ = ["MISSING", "Noted", "changed", "is_watched", "note", "note_write", "noted", "observe",
-           "same", "version", "watch"]
+__all__ = ["MISSING", "AttributeRead", "changed", "is_watched", "note", "note_write", "noted",
+           "observe", "same", "version", "watch"]
 
 #: (id of the owner, attribute) -> the attribute as it was read; with _BEFORE: as it was before it
 #: was written.
@@ -26,7 +26,7 @@ _BEFORE = "before"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Noted:
+class AttributeRead:
     """An attribute that a traced function read.
 
     Attributes
@@ -106,21 +106,21 @@ def note_write(owner: object, attribute: str, value: object, default: object = M
         observed.setdefault(key, (owner, attribute, value, default))
 
 
-def noted(observed: Observations) -> list[Noted]:
+def noted(observed: Observations) -> list[AttributeRead]:
     """Return the collected attributes.
 
     If an attribute was set before it was read, and has its original value again at the end, that
     value is noted: a call then leaves the attribute as it was. Values read in between do not
     depend on it.
     """
-    found = {key: Noted(*item) for key, item in observed.items() if len(key) == 2}
+    found = {key: AttributeRead(*item) for key, item in observed.items() if len(key) == 2}
     for key, item in observed.items():
-        if len(key) > 2 and (before := Noted(*item)).holds():
+        if len(key) > 2 and (before := AttributeRead(*item)).holds():
             found[key[:2]] = before
     return list(found.values())
 
 
-def watch(item: Noted) -> None:
+def watch(item: AttributeRead) -> None:
     """Watch the attribute of a module: setting it then counts as a change."""
     item.owner.__dict__.setdefault(_WATCHED, set()).add(item.attribute)
 

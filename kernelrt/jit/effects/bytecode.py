@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CHANGING", "Named", "dotted", "named", "nested", "texts_of"]
+__all__ = ["CHANGING", "UsedNames", "dotted", "named", "nested", "texts_of"]
 
 _READS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _STORES: Final = ("STORE_GLOBAL", "DELETE_GLOBAL")
@@ -36,7 +36,7 @@ CHANGING: Final = frozenset((
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Named:
+class UsedNames:
     """The names used in one code object, without those in nested functions.
 
     Attributes
@@ -76,7 +76,7 @@ class Named:
 
 
 @functools.lru_cache(4096)
-def named(code: types.CodeType) -> Named:
+def named(code: types.CodeType) -> UsedNames:
     """Return the names used in `code`."""
     # EXTENDED_ARG only prefixes the next instruction; `dis` already merges it there.
     steps = [s for s in dis.get_instructions(code) if s.opname != "EXTENDED_ARG"]
@@ -98,7 +98,7 @@ def named(code: types.CodeType) -> Named:
     if "globals" in reads:
         reads |= dict.fromkeys(texts)
         stores |= dict.fromkeys(texts)
-    return Named(
+    return UsedNames(
         tuple(reads), tuple(stores), tuple(shared), tuple(attributes), tuple(set_attributes),
         tuple(imports), by_text, by_text or bool(code.co_exceptiontable),
         not _SETTERS.isdisjoint(code.co_names),

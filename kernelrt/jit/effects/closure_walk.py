@@ -32,7 +32,7 @@ from kernelrt.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kernelrt.jit.effects.bytecode import Named
+    from kernelrt.jit.effects.bytecode import UsedNames
     from kernelrt.jit.effects.python_containers import Where
 
 __all__ = ["MOST_CONTAINERS", "NUMBERS", "Binding", "ClosureWalk", "is_leaf", "is_ours",
@@ -268,7 +268,7 @@ class ClosureWalk:
             if is_a(binding.before, NUMBERS):
                 self._candidates.append((path, binding.before, None))
 
-    def _module_attributes(self, known: list[Named]) -> Iterator[tuple[Where, object]]:
+    def _module_attributes(self, known: list[UsedNames]) -> Iterator[tuple[Where, object]]:
         """Yield the attributes of the visited modules that code may read or set by name."""
         if not self._modules:
             return

@@ -30,7 +30,7 @@ from kernelrt.jit.effects.python_containers import (
 from kernelrt.jit.signature import short
 from kernelrt.native.name_guards import Names
 from kernelrt.nn import Module
-from kernelrt.nn.modes import Noted, same
+from kernelrt.nn.modes import AttributeRead, same
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class OuterState(ClosureWalk):
             and any(binding.name in names.set_attributes for names in self._setting)
         )
 
-    def noted(self, sources: set[Any]) -> Iterator[Noted]:
+    def noted(self, sources: set[Any]) -> Iterator[AttributeRead]:
         """Yield the attributes of modules that lead to memory that the program reads.
 
         These are submodules, and tensors over one of the buffers in `sources`.
@@ -199,7 +199,7 @@ class OuterState(ClosureWalk):
                 continue
             for key, value in snapshot.before.items():
                 if is_a(value, Module) or (is_a(value, Tensor) and _memory(value) in sources):
-                    yield Noted(holder, key, value)
+                    yield AttributeRead(holder, key, value)
 
     def check(self, name: str, purpose: Purpose, made: Callable[[object], bool]) -> None:
         """Raise JitError if the function made a change that should happen in every run.
