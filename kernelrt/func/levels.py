@@ -14,7 +14,7 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.func.trees import leaves_of, mapped, rebuilt
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, state
-from kernelrt.tensor.autograd.gradient import Wanted, pull
+from kernelrt.tensor.autograd.gradient import Targets, pull
 from kernelrt.tensor.autograd.tags import Leaf, mark, rewritten
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import tensor_of
@@ -154,7 +154,7 @@ class Level:
         """Return the gradient of each input, still with tags; None where it is zero."""
         if not outputs or not self._tags:
             return [None] * len(self._tags)
-        wanted = Wanted(marks=frozenset(self._tags))
+        wanted = Targets(marks=frozenset(self._tags))
         with state.enable_grad():
             found = pull(list(zip(outputs, seeds, strict=True)), self._name, wanted, hooks=hooks)
         return [found.get(leaf) for leaf in self._tags]

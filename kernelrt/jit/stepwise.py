@@ -135,7 +135,7 @@ class _State:
         for owner, grad in self._grads:
             if gradient_state.find(owner) is grad:
                 continue
-            if isinstance(grad, gradient_state.Spent):
+            if isinstance(grad, gradient_state.ConsumedGradient):
                 owner._grad = grad
             else:
                 owner.grad = cast("Tensor | None", grad)

@@ -19,7 +19,7 @@ from kernelrt.native.signature import NO_LINEAGE, SEVERED, WHOLE
 from kernelrt.native.thread_modes import GRAD, Setting
 from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
-from kernelrt.tensor.autograd.tags import Given, Leaf, Severed, history, mark, origins, strip
+from kernelrt.tensor.autograd.tags import ArgumentTag, Leaf, Severed, history, mark, origins, strip
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.tracing.trace import lineage_kind
 from kernelrt.util.lazy_import import Module
@@ -353,7 +353,7 @@ def _placeholder(
     else:
         seen = Tensor._of(storage_node(home, spec.shape))
     if spec.dtype.is_float:
-        seen._uop, seen._plain = mark(seen._uop, Given(argument)), False
+        seen._uop, seen._plain = mark(seen._uop, ArgumentTag(argument)), False
     return home, seen
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
     from kernelrt.native.eager_plan import Fresh
-    from kernelrt.tensor.autograd.gradient_state import GradientBuffer, Spent
+    from kernelrt.tensor.autograd.gradient_state import ConsumedGradient, GradientBuffer
     from kernelrt.tensor.eager import realize
     from kernelrt.tensor.tracing.trace import Trace
 else:
@@ -93,7 +93,7 @@ class TensorBase(LazyHandle):
 
     _born: Trace | None
     _former: Leaf  # the former tag, set by requires_grad_(False)
-    _grad: Self | GradientBuffer | Spent | None
+    _grad: Self | GradientBuffer | ConsumedGradient | None
     _handles: weakref.WeakValueDictionary[int, TensorBase]  # live `.data` tensors, by identity
     _home: GradientBuffer  # set once a plan has stored a gradient
     _leaf: Leaf | None

@@ -435,8 +435,8 @@ class Tensor(
         twin = self._over(copy.copy(buffer), tuple(self._shape or ()))
         if self._is_parameter:
             twin.requires_grad_()
-            held = cast("Self | gradient_state.Spent | None", gradient_state.find(self))
-            spent = isinstance(held, gradient_state.Spent)
+            held = cast("Self | gradient_state.ConsumedGradient | None", gradient_state.find(self))
+            spent = isinstance(held, gradient_state.ConsumedGradient)
             twin._grad = held if spent else copy.deepcopy(held, memo)
             twin.requires_grad_(self.requires_grad)
         if isinstance(known := self._lineage, Severed):

@@ -17,7 +17,7 @@ from kernelrt.tensor import state
 from kernelrt.tensor.autograd import gradient_state
 from kernelrt.tensor.autograd.hooking import (
     PASSED_BY,
-    Answers,
+    HookResults,
     answered,
     are_met,
     check_met,
@@ -58,12 +58,12 @@ else:
 _T = TypeVar("_T", bound="TensorBase")
 _R = TypeVar("_R")
 
-__all__ = ["Wanted", "backward", "end_of", "flow", "gradients", "pull", "seed_of", "uninterrupted",
+__all__ = ["Targets", "backward", "end_of", "flow", "gradients", "pull", "seed_of", "uninterrupted",
            "wanted_of"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Wanted:
+class Targets:
     """The leaves and results whose gradients are requested.
 
     Attributes
@@ -89,7 +89,7 @@ End = Leaf | Hooked | UOp
 
 
 def gradients(
-    seeds: Sequence[tuple[UOp, UOp]], name: str, wanted: Wanted | None, answers: Answers
+    seeds: Sequence[tuple[UOp, UOp]], name: str, wanted: Targets | None, answers: HookResults
 ) -> dict[End, UOp] | None:
     """Return the gradients of leaves, by their tags, and of requested nodes.
 
@@ -101,9 +101,9 @@ def gradients(
         Nodes to differentiate, each with its gradient.
     name : str
         Name of the called function, for errors.
-    wanted : Wanted, optional
+    wanted : Targets, optional
         Requested gradients; others may be missing.
-    answers : Answers
+    answers : HookResults
         Cache of the values that hooks of results have returned.
 
     Returns
@@ -168,10 +168,10 @@ def _runs(nodes: Sequence[UOp]) -> loop_adjoints.Runs | None:
     return loop_adjoints.Runs(nodes)
 
 
-def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
+def _live(order: Sequence[UOp], wanted: Targets | None) -> set[UOp]:
     """Return the nodes that depend, or may have depended, on a requested value."""
     live: set[UOp] = set()
-    wanted = wanted or Wanted()
+    wanted = wanted or Targets()
     buffers = [b for t in wanted.tensors if (b := t._buffer) is not None]
     by_tensor = bool(wanted.tensors or wanted.nodes)
     for node in order:
@@ -187,7 +187,7 @@ def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
     return live
 
 
-def _asked(order: Sequence[UOp], live: set[UOp], wanted: Wanted | None) -> set[UOp]:
+def _asked(order: Sequence[UOp], live: set[UOp], wanted: Targets | None) -> set[UOp]:
     """Return the `live` nodes on a path to a requested leaf or node; all if none is requested.
 
     The other live nodes are only checked for tags that forbid gradients. Their hooks are not
@@ -252,7 +252,7 @@ def seed_of(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
 
 
 def flow(
-    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted | None, answers: Answers
+    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Targets | None, answers: HookResults
 ) -> dict[End, UOp]:
     """Return the gradients of tensors like :func:`gradients`; start again if a hook wrote."""
     if state.hooked and not answers.seeds:
@@ -279,14 +279,14 @@ def _found(found: dict[End, UOp], name: str) -> dict[End, UOp]:
 
 
 def pull(
-    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted, *, hooks: bool = True
+    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Targets, *, hooks: bool = True
 ) -> dict[End, UOp]:
     """Return gradients like :func:`flow`; start again if interrupting code wrote memory.
 
     Requested gradients of tensors that no seed depends on are missing. Hooks of results are called
     only if `hooks` is true.
     """
-    answers = Answers(create_graph=True, called=hooks)
+    answers = HookResults(create_graph=True, called=hooks)
     return uninterrupted(seeds[0][0], lambda: flow(seeds, name, wanted, answers), pull)
 
 
@@ -320,10 +320,10 @@ def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
     return node
 
 
-def wanted_of(tensors: Sequence[TensorBase], ends: Sequence[Leaf | UOp]) -> Wanted:
+def wanted_of(tensors: Sequence[TensorBase], ends: Sequence[Leaf | UOp]) -> Targets:
     """Return a request for the gradients of `tensors`, whose keys are `ends`."""
     leaves = [t for t, end in zip(tensors, ends, strict=True) if isinstance(end, Leaf)]
-    return Wanted(
+    return Targets(
         leaves,
         frozenset(end for end in ends if isinstance(end, UOp)),
         frozenset(end for end in ends if isinstance(end, Leaf)),
@@ -342,7 +342,7 @@ def backward(
     ends = None if inputs is None else [end_of(t, i) for i, t in enumerate(inputs)]
     only = None if inputs is None or ends is None else wanted_of(inputs, ends)
     targets: dict[Leaf | UOp, TensorBase] = dict(zip(ends or (), inputs or (), strict=True))
-    answers = Answers(create_graph)
+    answers = HookResults(create_graph)
 
     def differentiate() -> list[tuple[End, TensorBase]]:
         now = None
@@ -409,7 +409,7 @@ def _collect(
         held = gradient_state.find(target)
         if held is None:
             fresh.append((target, new))
-        elif isinstance(held, gradient_state.Spent):
+        elif isinstance(held, gradient_state.ConsumedGradient):
             continue  # a gradient that was not kept stays lost until it is cleared
         elif create_graph:
             fresh.append((target, held._of(build.add(held.uop, new.uop))))
@@ -506,7 +506,7 @@ def _values_along(
     """
     if any(n.op is Op.VAR or not is_static(n.shape) for n in toposort(roots)):
         return None
-    by_leaf = _found(flow([(tensor, seed)], "backward", None, Answers()), "backward")
+    by_leaf = _found(flow([(tensor, seed)], "backward", None, HookResults()), "backward")
     reached = tuple(i for i, leaf in enumerate(leaves) if leaf in by_leaf)
     return reached, [by_leaf[leaves[i]] for i in reached]
 

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 else:
     realize = Module("kernelrt.tensor.eager.realize")
 
-__all__ = ["GIVEN", "Effect", "GradientBuffer", "Handover", "Spent", "Use", "are_shared_alike",
-           "before_run", "find", "home_of", "kind_of", "move_out", "read", "tensor_of",
-           "write"]  # fmt: skip
+__all__ = [
+    "GIVEN", "ConsumedGradient", "Effect", "GradientBuffer", "Handover", "Use", "are_shared_alike",
+    "before_run", "find", "home_of", "kind_of", "move_out", "read", "tensor_of", "write",
+]  # fmt: skip
 
 
-class Spent:
+class ConsumedGradient:
     """Placeholder for a gradient that a jitted function used and did not keep.
 
     Parameters
@@ -77,7 +78,7 @@ class Use:
         #: The first tensor seen that has the same tensor as its gradient, if any.
         self.same: TensorBase | None = None
         #: The current value inside the function.
-        self.now: TensorBase | Spent | None = None
+        self.now: TensorBase | ConsumedGradient | None = None
         #: The value that an optimizer used.
         self.used: UOp | None = None
 
@@ -146,13 +147,13 @@ def read(tensor: TensorBase) -> TensorBase | None:
         A jitted function used the gradient and did not keep it.
     """
     held = find(tensor)
-    if isinstance(held, Spent):
+    if isinstance(held, ConsumedGradient):
         raise held.error()
     return held
 
 
-def find(tensor: TensorBase) -> TensorBase | Spent | None:
-    """Return the gradient like :func:`read`, or a `Spent` if it was not kept."""
+def find(tensor: TensorBase) -> TensorBase | ConsumedGradient | None:
+    """Return the gradient like :func:`read`, or a `ConsumedGradient` if it was not kept."""
     trace = state.local.trace
     if trace is not None:
         return trace.grad_of(tensor)
@@ -160,9 +161,9 @@ def find(tensor: TensorBase) -> TensorBase | Spent | None:
 
 
 def _handed_out(
-    held: TensorBase | GradientBuffer | Spent | None, tensor: TensorBase
-) -> TensorBase | Spent | None:
-    """Return the tensor, or the `Spent`, of the gradient of `tensor`."""
+    held: TensorBase | GradientBuffer | ConsumedGradient | None, tensor: TensorBase
+) -> TensorBase | ConsumedGradient | None:
+    """Return the tensor, or the `ConsumedGradient`, of the gradient of `tensor`."""
     return held.let(tensor) if isinstance(held, GradientBuffer) else held
 
 
@@ -207,7 +208,7 @@ SPENT: Final = "used up"
 
 def kind_of(held: object) -> str:
     """Return which of the states above a ``grad`` is in."""
-    return NONE if held is None else SPENT if type(held) is Spent else GIVEN
+    return NONE if held is None else SPENT if type(held) is ConsumedGradient else GIVEN
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -226,7 +227,7 @@ class Effect:
         Whether the function sets ``grad`` to another tensor.
     made : bool
         Whether the new gradient is in the home.
-    leaves : Tensor, Spent, GradientBuffer, optional
+    leaves : Tensor, ConsumedGradient, GradientBuffer, optional
         New gradient if it is not in the home; a GradientBuffer for a gradient that the plan stores
         in the home of another tensor.
     source : Tensor, optional
@@ -244,7 +245,7 @@ class Effect:
     home: GradientBuffer | None
     renewed: bool
     made: bool
-    leaves: TensorBase | Spent | GradientBuffer | None
+    leaves: TensorBase | ConsumedGradient | GradientBuffer | None
     source: TensorBase | None
     same: TensorBase | None
     other_buffer: Buffer | None
@@ -354,6 +355,7 @@ def _to_be_done(effects: Sequence[Effect]) -> Handover:
                 left = _settled(effect.tensor, tensor_of(effect.source._grad))
             elif isinstance(effect.leaves, GradientBuffer):
                 left = effect.leaves.let(cast("TensorBase", effect.leaves.owner()))
-            if held is not left and not (type(held) is Spent and type(left) is Spent):
+            consumed = type(held) is ConsumedGradient and type(left) is ConsumedGradient
+            if held is not left and not consumed:
                 given.append((effect.tensor, left))
     return copies, given

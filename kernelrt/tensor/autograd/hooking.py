@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 else:
     tensor_module = Module("kernelrt.tensor.tensor")
 
-__all__ = ["PASSED_BY", "Answers", "GradFn", "Handle", "Late", "answered", "are_met", "check_met",
-           "follow", "grad_fn", "handed_on", "hook", "is_hooked", "retain", "retains"]  # fmt: skip
+__all__ = [
+    "PASSED_BY", "GradFn", "Handle", "HookResults", "Late", "answered", "are_met", "check_met",
+    "follow", "grad_fn", "handed_on", "hook", "is_hooked", "retain", "retains",
+]  # fmt: skip
 
 _E = TypeVar("_E")
 _T = TypeVar("_T", bound="TensorBase")
@@ -278,7 +280,7 @@ def _copies_of(value: UOp) -> list[UOp]:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Answers:
+class HookResults:
     """Cache of the values returned by hooks of results.
 
     If differentiation starts again, no hook is called a second time. The cached values and the
@@ -302,7 +304,7 @@ class Answers:
     seeds: list[TensorBase] = field(default_factory=list)
 
 
-def answered(on: Hooked, g: UOp, answers: Answers) -> UOp:
+def answered(on: Hooked, g: UOp, answers: HookResults) -> UOp:
     """Call the hooks of a result with its gradient `g`, and return the gradient that flows on."""
     if answers.called and on.hooks and on not in answers.given:
         answers.given[on] = _called(on, g, create_graph=answers.create_graph)

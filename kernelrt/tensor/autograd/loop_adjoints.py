@@ -20,7 +20,7 @@ from kernelrt.ir.shape import dim_max
 from kernelrt.native.node import count_asked
 from kernelrt.tensor.autograd import gradient
 from kernelrt.tensor.autograd.dependence import carries_of_run, flow_of_run, value_of_run
-from kernelrt.tensor.autograd.hooking import Answers
+from kernelrt.tensor.autograd.hooking import HookResults
 from kernelrt.tensor.autograd.tags import Leaf, below, gradient_operands, mark, reads_of, rewritten
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.tracing import region_graphs
@@ -131,9 +131,9 @@ def _port_gradients(
     """Return the gradient of each port, given values that read the ports and their gradients."""
     leaves = {p: mark(p, Leaf()) for p in ports}
     roots = rewritten([value for value, _ in seeds], leaves)
-    wanted = gradient.Wanted(marks=frozenset(m.arg for m in leaves.values()))
+    wanted = gradient.Targets(marks=frozenset(m.arg for m in leaves.values()))
     pairs = list(zip(roots, (g for _, g in seeds), strict=True))
-    found = gradient.gradients(pairs, name, wanted, Answers(create_graph=True)) if pairs else {}
+    found = gradient.gradients(pairs, name, wanted, HookResults(create_graph=True)) if pairs else {}
     assert found is not None  # bodies have no hooks
     nodes = [found.get(m.arg) for m in leaves.values()]
     bare = iter(rewritten([n for n in nodes if n is not None], {m: p for p, m in leaves.items()}))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd.gradient import end_of, flow, seed_of, uninterrupted, wanted_of
-from kernelrt.tensor.autograd.hooking import Answers, handed_on
+from kernelrt.tensor.autograd.hooking import HookResults, handed_on
 from kernelrt.tensor.autograd.tags import detach
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.nodes import build
@@ -116,7 +116,7 @@ def grad(
         gradient = grad_outputs
     seeds = _seeds(outputs, gradient)
     asked = wanted_of(wanted, ends)
-    answers = Answers(create_graph)
+    answers = HookResults(create_graph)
 
     def differentiate() -> dict[Leaf | UOp, TensorBase]:
         found = flow(seeds, "grad", asked, answers)

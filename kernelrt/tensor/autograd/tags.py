@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from kernelrt.tensor.autograd.hooking import Late
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "RuleOfAll", "Severed", "Stale",
-           "below", "custom", "detach", "gradient_operands", "has_history", "history", "is_kept",
-           "lineage", "mark", "marked_anew", "origins", "reads_of", "renewed", "rewritten",
-           "stale", "strip", "with_values"]  # fmt: skip
+__all__ = [
+    "ArgumentTag", "Custom", "Hooked", "Hooks", "Kept", "Leaf", "RuleOfAll", "Severed", "Stale",
+    "below", "custom", "detach", "gradient_operands", "has_history", "history", "is_kept",
+    "lineage", "mark", "marked_anew", "origins", "reads_of", "renewed", "rewritten", "stale",
+    "strip", "with_values",
+]  # fmt: skip
 
 #: Called with a tagged node, the gradient of its value and `i`; returns the gradient of input `i`.
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
@@ -88,7 +90,7 @@ class Hooked:
         return self._owner() if self.retained else None
 
 
-class Given:
+class ArgumentTag:
     """Tag of an argument of a traced function, with the index of the argument."""
 
     __slots__ = ("index",)
@@ -215,10 +217,10 @@ class Custom:
 
 
 #: Tags at which histories begin.
-_ENDS = Leaf | Stale | Severed | Given
+_ENDS = Leaf | Stale | Severed | ArgumentTag
 
 _name_kept(Kept)
-_name_marks(Kept, Leaf, Stale, Custom, Hooked, Severed, Given)
+_name_marks(Kept, Leaf, Stale, Custom, Hooked, Severed, ArgumentTag)
 _name_nodes(Op.BUFFER, Op.DETACH, Kept, Custom)
 _name_mark(Op.DETACH)
 
@@ -282,7 +284,7 @@ def origins(root: UOp) -> tuple[frozenset[Leaf], frozenset[int], frozenset[Sever
     ends = [n.arg for n in history(root) if n.op is Op.DETACH]
     return (
         frozenset(a for a in ends if isinstance(a, Leaf)),
-        frozenset(a.index for a in ends if isinstance(a, Given)),
+        frozenset(a.index for a in ends if isinstance(a, ArgumentTag)),
         frozenset(a for a in ends if isinstance(a, Severed)),
     )
 

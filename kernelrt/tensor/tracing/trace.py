@@ -16,7 +16,7 @@ from kernelrt.native.source_lines import advance
 from kernelrt.native.thread_modes import TraceMode, count_read
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd import gradient_state
-from kernelrt.tensor.autograd.tags import Given, gradient_operands, history, origins, strip
+from kernelrt.tensor.autograd.tags import ArgumentTag, gradient_operands, history, origins, strip
 from kernelrt.tensor.eager.data_alias import owner_of
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.tracing.weak_types import Numbers
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.ir import Dim, UOp
-    from kernelrt.tensor.autograd.gradient_state import Effect, Spent
+    from kernelrt.tensor.autograd.gradient_state import ConsumedGradient, Effect
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.eager import realize
 else:
@@ -67,7 +67,7 @@ class ByValue(BaseException):
         self.arguments = arguments
 
 
-class Inner:
+class TracePart:
     """Assignments and gradients in a part of a trace, such as the body of a loop.
 
     Attributes
@@ -223,7 +223,7 @@ class Trace(TraceMode):
             )
 
     @contextlib.contextmanager
-    def within(self, begin: Sequence[tuple[TensorBase, UOp]] = ()) -> Iterator[Inner]:
+    def within(self, begin: Sequence[tuple[TensorBase, UOp]] = ()) -> Iterator[TracePart]:
         """Return a context that collects assignments separately and discards them at its end.
 
         Parameters
@@ -237,7 +237,7 @@ class Trace(TraceMode):
             use.now = None
         for tensor, node in begin:
             self._states[id(tensor)] = tensor, node
-        inner = Inner(dict(self._states))
+        inner = TracePart(dict(self._states))
         try:
             yield inner
             inner.note(self._states, self._grads.values())
@@ -286,7 +286,7 @@ class Trace(TraceMode):
 
     def _meets(self, node: UOp) -> bool:
         """Return the answer of :meth:`met` for `node`, given cached answers for its operands."""
-        if node.op is Op.DETACH and isinstance(node.arg, Given):
+        if node.op is Op.DETACH and isinstance(node.arg, ArgumentTag):
             i = node.arg.index
             self.asked_arguments[i, lineage_kind] = kind = self._kinds[i]
             return bool(kind)
@@ -358,7 +358,7 @@ class Trace(TraceMode):
         """Differentiated nodes."""
         return tuple(self._roots)
 
-    def grad_of(self, tensor: TensorBase) -> TensorBase | Spent | None:
+    def grad_of(self, tensor: TensorBase) -> TensorBase | ConsumedGradient | None:
         """Return the ``grad`` of `tensor` as the function sees it at this point."""
         return self._use(tensor, read=True).now
 
@@ -371,7 +371,7 @@ class Trace(TraceMode):
         if use is None:
             self._grads[id(tensor)] = use = gradient_state.Use(tensor, read)
             before = use.before
-            if isinstance(before, gradient_state.Spent):
+            if isinstance(before, gradient_state.ConsumedGradient):
                 use.now = before
             if read and gradient_state.kind_of(before) == gradient_state.GIVEN:
                 self._start_from_existing(use)
@@ -452,7 +452,7 @@ class Trace(TraceMode):
         written: dict[int, tuple[gradient_state.Use, TensorBase]] = {}
         for use in kept:
             now = use.now
-            leaves: TensorBase | Spent | gradient_state.GradientBuffer | None = now
+            leaves: TensorBase | ConsumedGradient | gradient_state.GradientBuffer | None = now
             made = False
             source = None if now is use.start else self._starts.get(id(now))
             if id(now) in self._starts:
@@ -461,7 +461,7 @@ class Trace(TraceMode):
                 now._born is self or id(now._buffer) in storages
             ):
                 made = keep or use.read or self._value(now) is not use.used
-                leaves = None if made else gradient_state.Spent(name)
+                leaves = None if made else gradient_state.ConsumedGradient(name)
                 if made and written.setdefault(id(now), (use, now))[0] is not use:
                     made, leaves = False, gradient_state.home_of(written[id(now)][0].tensor)
             changed = None

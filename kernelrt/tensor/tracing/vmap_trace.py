@@ -23,13 +23,13 @@ from kernelrt.tensor.autograd.tags import custom
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.tracing.batching_rules import BatchedValue, along
-from kernelrt.tensor.tracing.trace import Inner, Trace
+from kernelrt.tensor.tracing.trace import Trace, TracePart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kernelrt.ir import Dim, UOp
-    from kernelrt.tensor.autograd.gradient_state import Spent
+    from kernelrt.tensor.autograd.gradient_state import ConsumedGradient
     from kernelrt.tensor.base import TensorBase
 
 __all__ = ["DIFFERENT", "ERROR", "SAME", "VmapTrace"]
@@ -117,7 +117,7 @@ class VmapTrace(Trace):
             state.local.trace = self
 
     @contextlib.contextmanager
-    def within(self, begin: Sequence[tuple[TensorBase, UOp]] = ()) -> Iterator[Inner]:
+    def within(self, begin: Sequence[tuple[TensorBase, UOp]] = ()) -> Iterator[TracePart]:
         """Enter a body of a loop or branch."""
         self._bodies += 1
         try:
@@ -249,7 +249,7 @@ class VmapTrace(Trace):
         if self.around is not None:
             self.around.reach(root)
 
-    def grad_of(self, tensor: TensorBase) -> TensorBase | Spent | None:
+    def grad_of(self, tensor: TensorBase) -> TensorBase | ConsumedGradient | None:
         """Return the ``grad`` of `tensor` as the function sees it at this point."""
         if tensor._born is self:
             return super().grad_of(tensor)
