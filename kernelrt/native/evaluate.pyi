@@ -13,7 +13,7 @@ from kernelrt.native.eager_plan import Fresh, Prepared, Reset
 from kernelrt.native.interpreter import Interpretation
 from kernelrt.native.memory import BlockCache, Memory
 from kernelrt.native.source_lines import Raw
-from kernelrt.native.write_barrier import Written
+from kernelrt.native.write_barrier import WrittenMemory
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.eager.execute import Constant, Copy
 
@@ -270,7 +270,7 @@ def due(deferred: Collection[int]) -> list[TensorBase]:
     """
 
 def attempt(
-    targets: list[TensorBase], commits: list[TensorBase], more: Written | None
+    targets: list[TensorBase], commits: list[TensorBase], more: WrittenMemory | None
 ) -> bool:
     """Compute `targets` and the lazy tensors that read changing memory, and carry out `commits`.
 
@@ -282,7 +282,7 @@ def evaluate(
     targets: list[TensorBase],
     commits: list[TensorBase],
     readers: set[int],
-    written: Written | None,
+    written: WrittenMemory | None,
 ) -> bool:
     """Compute `targets` and carry out `commits`; the histories of `readers` become stale.
 

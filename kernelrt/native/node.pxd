@@ -27,7 +27,7 @@ cdef class Node:
     cdef uint64_t visit  # last traversal by graph_key that visited this node
     cdef Py_ssize_t number  # position that the traversal gave this node
     cdef uint64_t seen  # last traversal by write_barrier, and in the lowest two bits its result
-    cdef uint64_t clear_of  # serial of a Written that this node does not read
+    cdef uint64_t clear_of  # serial of a WrittenMemory that this node does not read
     cdef object __weakref__
 
 

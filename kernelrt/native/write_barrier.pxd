@@ -23,7 +23,7 @@ cdef class Spans:
     cdef bint covers_all(self, Spans others) noexcept
 
 
-cdef class Written:
+cdef class WrittenMemory:
     cdef Spans bytes
     cdef Spans storages  # whole storages that the bytes belong to
     cdef uint64_t serial  # unique
@@ -33,7 +33,7 @@ cdef class Written:
 
 
 # Return the memory of pending assignments. The only element of `known` caches it, or is None.
-cdef Written pending_memory(dict pending, list known)
+cdef WrittenMemory pending_memory(dict pending, list known)
 
 # Return whether the value or the history of a node reads the written memory.
-cdef bint reads_now(Node root, Written written) except -1
+cdef bint reads_now(Node root, WrittenMemory written) except -1

@@ -9,25 +9,25 @@ from kernelrt.native.array_handle import HandleRegistry
 from kernelrt.native.memory import Memory
 from kernelrt.tensor.base import TensorBase
 
-class Written:
+class WrittenMemory:
     """Memory that is written: the memory of `buffers`, and `more`."""
 
     def __init__(
-        self, buffers: Iterable[Buffer | Memory | None] = (), more: Written | None = None
+        self, buffers: Iterable[Buffer | Memory | None] = (), more: WrittenMemory | None = None
     ) -> None: ...
     def overlaps(self, buffer: object) -> bool:
         """Return whether `buffer` is a Buffer with memory, and any of its bytes is written."""
 
-def memory_of(tensors: Iterable[TensorBase], more: Written | None = None) -> Written:
+def memory_of(tensors: Iterable[TensorBase], more: WrittenMemory | None = None) -> WrittenMemory:
     """Return the memory of `tensors`, together with `more`."""
 
-def reads(root: UOp, written: Written) -> bool:
+def reads(root: UOp, written: WrittenMemory) -> bool:
     """Return whether the value or the history of `root` reads `written`.
 
     Nodes that do not read it are marked, so calls for all nodes of a graph take linear time.
     """
 
-def readers_of(registry: HandleRegistry, written: Written) -> list[TensorBase]:
+def readers_of(registry: HandleRegistry, written: WrittenMemory) -> list[TensorBase]:
     """Return the lazy tensors with static shapes that are computed from `written`.
 
     Nodes that read no storage that was ever written are marked. So a graph that grows from call to

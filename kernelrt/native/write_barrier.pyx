@@ -109,8 +109,8 @@ cdef class Spans:
         return True
 
 
-cdef class Written:
-    def __cinit__(self, buffers=(), Written more=None):
+cdef class WrittenMemory:
+    def __cinit__(self, buffers=(), WrittenMemory more=None):
         global n_written
         self.bytes = Spans()
         self.storages = Spans()
@@ -186,15 +186,15 @@ def overlaps_of(list storages not None, list read not None):
     return tuple(found)
 
 
-cdef Written pending_memory(dict pending, list known):
+cdef WrittenMemory pending_memory(dict pending, list known):
     """Return the memory of the tensors in `pending`; ``known[0]`` caches it."""
     cdef Py_ssize_t at = 0
     cdef PyObject *key
     cdef PyObject *value
-    cdef Written written = <Written> known[0] if known[0] is not None else None
+    cdef WrittenMemory written = <WrittenMemory> known[0] if known[0] is not None else None
     if written is not None:
         return written
-    written = Written()
+    written = WrittenMemory()
     while PyDict_Next(pending, &at, &key, &value):
         memory = (<ArrayHandle?> <object> value).memory
         if not isinstance(memory, Exporter) or (<Exporter> memory).address() != NULL:
@@ -222,7 +222,7 @@ cdef class History:
         n_versions += 1
         self.version = n_versions
 
-    cdef long note(self, Written written) except -1:
+    cdef long note(self, WrittenMemory written) except -1:
         """Add the written storages, and return the version."""
         if not self.spans.covers_all(written.storages):
             # First: if add_all runs out of memory, no node relies on the incomplete state.
@@ -316,7 +316,7 @@ cdef list memory_below(Node storage):
     return found
 
 
-cdef bint lies_in(Node storage, Written written) except -1:
+cdef bint lies_in(Node storage, WrittenMemory written) except -1:
     """Return whether the storage of a kept value reads `written`."""
     for memory in memory_below(storage):
         if written.meets(memory):
@@ -324,14 +324,14 @@ cdef bint lies_in(Node storage, Written written) except -1:
     return False
 
 
-cdef uint64_t bits_of(object memory, Written written) except? 0:
+cdef uint64_t bits_of(object memory, WrittenMemory written) except? 0:
     """Return a bit set: bit 0 if memory is `written`, bit 1 if it may change."""
     if not history.may_change(memory):
         return 0
     return 3 if written.meets(memory) else 2
 
 
-cdef bint reads_now(Node root, Written written) except -1:
+cdef bint reads_now(Node root, WrittenMemory written) except -1:
     """Return whether the value or the history of `root` reads `written`.
 
     Nodes that do not read it are marked with its serial number.
@@ -371,11 +371,11 @@ cdef bint reads_now(Node root, Written written) except -1:
     return False
 
 
-def reads(Node root not None, Written written not None):
+def reads(Node root not None, WrittenMemory written not None):
     return reads_now(root, written)
 
 
-cdef int follow(Stack stack, Node root, Written written, uint64_t walk) except -1:
+cdef int follow(Stack stack, Node root, WrittenMemory written, uint64_t walk) except -1:
     """Note for each node whether it reads `written` (bit 0) or memory that may change (bit 1)."""
     cdef Step step
     cdef Node node
@@ -412,11 +412,11 @@ cdef int follow(Stack stack, Node root, Written written, uint64_t walk) except -
     return 0
 
 
-def memory_of(tensors, Written more=None):
-    return Written([(<ArrayHandle?> tensor).memory for tensor in tensors], more)
+def memory_of(tensors, WrittenMemory more=None):
+    return WrittenMemory([(<ArrayHandle?> tensor).memory for tensor in tensors], more)
 
 
-def readers_of(HandleRegistry registry not None, Written written not None):
+def readers_of(HandleRegistry registry not None, WrittenMemory written not None):
     global n_walks
     cdef Stack stack = Stack()
     cdef list found = []

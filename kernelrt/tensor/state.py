@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
-    from kernelrt.native.write_barrier import Written
+    from kernelrt.native.write_barrier import WrittenMemory
     from kernelrt.tensor.autograd.gradient_state import GradientBuffer
     from kernelrt.tensor.autograd.hooking import Late
     from kernelrt.tensor.autograd.tags import Hooked, Leaf
@@ -54,12 +54,12 @@ pending: dict[int, TensorBase] = {}
 units: dict[int, tuple[int, ...]] = {}
 #: The memory that pending assignments are about to change, as the only element. None if it was
 #: not computed since the last assignment.
-steady: list[Written | None] = [None]
+steady: list[WrittenMemory | None] = [None]
 #: The homes of gradients that plans have stored, by their storage.
 homes: weakref.WeakValueDictionary[Buffer, GradientBuffer] = weakref.WeakValueDictionary()
 #: The memory that a running plan writes, or None. Only the thread that holds the lock reads it:
 #: if it is set there, the reading code has interrupted the run.
-changing: Written | None = None
+changing: WrittenMemory | None = None
 #: Whether a run is computing nodes of live tensors. Only the thread that holds the lock reads it:
 #: code that interrupts the run must not replace the nodes, because the run gives a value only to a
 #: tensor that still has the same node.

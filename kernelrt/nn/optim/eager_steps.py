@@ -10,7 +10,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.native.eager_plan import CHANGED
 from kernelrt.native.evaluate import LruTable, LruValue
 from kernelrt.native.graph_key import structural_key
-from kernelrt.native.write_barrier import Written
+from kernelrt.native.write_barrier import WrittenMemory
 from kernelrt.tensor import Tensor, Trace, state
 from kernelrt.tensor.eager import execute
 from kernelrt.tensor.eager.realize import MOST_PASSES, before_writes
@@ -42,14 +42,14 @@ class _Step(LruValue):
         BUFFER nodes that the plan reads; an int is the index of a gradient.
     targets : tuple of (Tensor, Buffer)
         Tensors that the plan assigns to, and their buffers when the plan was made.
-    written : Written
+    written : WrittenMemory
         Memory of these tensors.
     """
 
     entry: Entry
     buffers: tuple[UOp | int, ...]
     targets: tuple[tuple[Tensor, Buffer], ...]
-    written: Written
+    written: WrittenMemory
 
     def fits(self) -> bool:
         """Whether all targets still have the buffers that the plan was made for."""
@@ -130,5 +130,5 @@ class Steps:
             entry,
             tuple(where.get(id(b.arg), b) for b in buffers),
             tuple((cast("Tensor", t), t._memory) for t in targets),
-            Written(storage.arg for storage, _ in commits),
+            WrittenMemory(storage.arg for storage, _ in commits),
         )

@@ -25,7 +25,7 @@ from kernelrt.native.evaluate import (
 )
 from kernelrt.native.fast_paths import _name_copy
 from kernelrt.native.write_barrier import (
-    Written,
+    WrittenMemory,
     history_version,
     kept_members,
     memory_of,
@@ -136,12 +136,12 @@ def before_writes(buffers: Iterable[Buffer], targets: Sequence[TensorBase] = ())
     tensor keeps the value that it had when its expression was created. `targets` are computed in
     the same run. As long as ``state.births`` equals the returned number, no other readers exist.
     """
-    written = Written(buffers)
+    written = WrittenMemory(buffers)
     with state.lock:
         return _compute_readers(written, targets)
 
 
-def _compute_readers(written: Written, targets: Sequence[TensorBase]) -> int:
+def _compute_readers(written: WrittenMemory, targets: Sequence[TensorBase]) -> int:
     for _ in range(MOST_PASSES):
         births = state.births[0]
         _run([t for t in targets if not t.is_realized], written=written)
@@ -245,7 +245,7 @@ def check_static(tensor: TensorBase) -> None:
 
 
 def _run(
-    targets: list[TensorBase], deferred: Collection[int] = (), written: Written | None = None
+    targets: list[TensorBase], deferred: Collection[int] = (), written: WrittenMemory | None = None
 ) -> None:
     """Compute `targets` and commit assignments; first compute tensors that read changed memory.
 
@@ -369,7 +369,7 @@ def check_settled(tensors: Sequence[TensorBase]) -> None:
             raise PlanBusyError(BUSY)
 
 
-def check_unneeded(written: Written) -> None:
+def check_unneeded(written: WrittenMemory) -> None:
     """Raise PlanBusyError if values that this thread is writing right now read `written`.
 
     Only the interrupted code, which has the plan of these values, can compute them.
@@ -398,7 +398,7 @@ def names_lines_of(
     return lines(entry.origins) == lines(origins(order))
 
 
-def expire(written: Written) -> None:
+def expire(written: WrittenMemory) -> None:
     """Mark histories as stale that read `written`, which has changed.
 
     This applies to tensors with data, and to the graphs of lazy tensors: these may read values

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kernelrt.ir import Dim
-    from kernelrt.native.write_barrier import Written
+    from kernelrt.native.write_barrier import WrittenMemory
     from kernelrt.tensor.base import Operand
     from kernelrt.tensor.eager import realize
     from kernelrt.tensor.methods import masked
@@ -334,7 +334,7 @@ class PartMethods(_Below):
             state.watched.add(self)
             hooking.follow(self, before)
 
-    def _copies(self, value: UOp, written: Written) -> dict[UOp, UOp]:
+    def _copies(self, value: UOp, written: WrittenMemory) -> dict[UOp, UOp]:
         """Copy the parts of the memory in `written` that `value` reads.
 
         Gradients may need these elements after they have been overwritten. Each copy has the
