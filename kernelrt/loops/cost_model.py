@@ -17,7 +17,7 @@ from kernelrt.loops.memory_stalls import LATE, reads_of
 from kernelrt.loops.passes.predication import computed, predicate_of
 from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, WAY
 from kernelrt.loops.tiles import ONE, WIDEST_STEP, extent, is_fixed
-from kernelrt.native.tile_cost import Load, MachineModel, Tally, Tiles, charge, cycles
+from kernelrt.native.tile_cost import Load, MachineModel, NestCost, Tiles, charge, cycles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -91,7 +91,7 @@ class Cycles:
         # Whether several passes sum, with local arrays: one sums row by row for the others.
         sums = sum(any(u.op is Op.REDUCE for u in nodes) for nodes in info.passes.values())
         self._in_rows = bool(info.locals) and sums > 1
-        self._tallies = {nest: self._tally(nest) for nest in nests}
+        self._nest_costs = {nest: self._nest_cost(nest) for nest in nests}
         predicates = {nest: predicate_of(info, nest.nodes) for nest in nests}
         self._predicates = {
             nest: predicate for nest, predicate in predicates.items() if predicate is not None
@@ -101,9 +101,9 @@ class Cycles:
     def of(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
         """Return the estimated cycles of all iterations of `nests` under `tiles`."""
         if not self._predicates:
-            return cycles([self._tallies[nest] for nest in nests], tiles)
+            return cycles([self._nest_costs[nest] for nest in nests], tiles)
         return sum(
-            cycles([self._tallies[nest]], tiles) * self._computed(nest, tiles) for nest in nests
+            cycles([self._nest_costs[nest]], tiles) * self._computed(nest, tiles) for nest in nests
         )
 
     def _computed(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
@@ -122,7 +122,7 @@ class Cycles:
         Each remainder is one more copy, to compile and to keep in the cache. Long-running kernels
         are charged less, except for nests that fill arrays.
         """
-        extra = charge(self._tallies[nest], tiles) - 1
+        extra = charge(self._nest_costs[nest], tiles) - 1
         if not extra:
             return 0.0
         taken = self.of([nest], tiles)
@@ -156,11 +156,11 @@ class Cycles:
             ports=LOAD_PORTS, remainder_factor=_REMAINDER, doubling_cost=_DOUBLING,
         )  # fmt: skip
 
-    def _tally(self, nest: Nest) -> Tally:
+    def _nest_cost(self, nest: Nest) -> NestCost:
         around = sorted(nest.deps, key=lambda r: int(r.arg))
         near = self.costs.levels[0].nbytes
         reads = [] if self._in_rows else reads_of(self.accesses, nest, near, self._indices)
-        return Tally(
+        return NestCost(
             self._tiles, self._model,
             [self._indices[r] for r in around], [self._indices[r] for r in nest.closed],
             [self._load(nest, x) for x in nest.loads], reads,

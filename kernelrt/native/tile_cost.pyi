@@ -55,7 +55,7 @@ class Read:
         closed: Iterable[int],
     ) -> None: ...
 
-class Tally:
+class NestCost:
     """A nest: its enclosing and own loops, outermost first, its loads and its work."""
 
     def __init__(
@@ -69,8 +69,8 @@ class Tally:
         **numbers: float,
     ) -> None: ...
 
-def cycles(tallies: list[Tally], given: Mapping[UOp, Tile]) -> float:
+def cycles(nests: list[NestCost], given: Mapping[UOp, Tile]) -> float:
     """Return the estimated cycles of nests under the tiles `given`."""
 
-def charge(tally: Tally, given: Mapping[UOp, Tile]) -> float:
+def charge(nest: NestCost, given: Mapping[UOp, Tile]) -> float:
     """Return the factor on a nest's cycles for the code size of the copies of its body."""

@@ -241,7 +241,7 @@ cdef class Read:
         streams[0] = side
 
 
-cdef class Tally:
+cdef class NestCost:
     cdef Tiles tiles
     cdef MachineModel model
     cdef array.array around, closed, fixed
@@ -437,17 +437,17 @@ cdef class Tally:
         return self.model.remainder_factor if is_copied else 1.0
 
 
-def cycles(list tallies not None, given):
+def cycles(list nests not None, given):
     cdef double total = 0.0
-    cdef Tiles taken = None
-    for tally in tallies:
-        if (<Tally> tally).tiles is not taken:
-            taken = (<Tally> tally).tiles
-            taken.take(given)
-        total += (<Tally> tally).cycles()
+    cdef Tiles tiles = None
+    for nest in nests:
+        if (<NestCost> nest).tiles is not tiles:
+            tiles = (<NestCost> nest).tiles
+            tiles.take(given)
+        total += (<NestCost> nest).cycles()
     return total
 
 
-def charge(Tally tally not None, given):
-    tally.tiles.take(given)
-    return tally.charge()
+def charge(NestCost nest not None, given):
+    nest.tiles.take(given)
+    return nest.charge()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from kernelrt.native.tile_cost import Load, MachineModel, Read, Tally, Tiles, charge, cycles
+from kernelrt.native.tile_cost import Load, MachineModel, NestCost, Read, Tiles, charge, cycles
 
 BY = MachineModel(
     ops_per_cycle=2.0, exposed_latency=1.0, spill_cycles=1e30, fold_cycles=6.0, registers=32,
@@ -21,7 +21,7 @@ def tally(loads=(), reads=(), extents=(100, 64), **numbers):
         "sums": 1, "fills": 0, "work": 1.0, "filling": 0.0, "singles": extents[0],
         "sequential": False, "is_row": False, "is_interleaved": False,
     }  # fmt: skip
-    return Tally(tiles, BY, [0], [1], list(loads), list(reads), **(usual | numbers))
+    return NestCost(tiles, BY, [0], [1], list(loads), list(reads), **(usual | numbers))
 
 
 def step(*units):
