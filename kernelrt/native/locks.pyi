@@ -53,7 +53,7 @@ class Gate:
     def run(self, function: Callable[..., _T], *args: Any) -> _T:
         """Call `function` inside the gate."""
 
-class Pause:
+class GcPause:
     """Disables the cyclic garbage collector while a thread is inside.
 
     The collector calls finalizers on any thread, and finalizers may compute. On a thread that
@@ -98,7 +98,7 @@ def existing() -> list[Lock]:
 def waits_for_me(thread: int) -> bool:
     """Return whether `thread` waits, directly or indirectly, for a Lock of this thread."""
 
-uncollected: Final[Pause]
+uncollected: Final[GcPause]
 """Entered by code during which no finalizers may run."""
 imports: Final[Lock]
 """Held by code that imports modules on first use.

@@ -41,8 +41,8 @@ CALL, STATE, DEVICES, KERNELS, COMPILER, LOADER, IMPORTS, GATE, LLVM = range(0, 
 
 # A fork waits for locks of other threads as long as the process uses CPU time, up to a limit:
 # threads that wait for the forking thread use none. On a busy machine threads get little CPU time.
-cdef double PATIENCE_S = 2.0
-cdef double MOST_PATIENCE_S = 60.0
+cdef double QUIET_S = 2.0
+cdef double MOST_WAIT_S = 60.0
 cdef double LEAST_WORK_S = 0.01
 cdef double SLICE_S = 0.05
 
@@ -53,10 +53,10 @@ cdef object serial = threading.RLock()  # one fork at a time
 cdef int forks = 0  # nested forks of the thread that holds `serial`
 cdef int generation = 0  # number of forks between the original process and this one
 cdef dict waiting = {}  # the Lock that each thread waits for
-cdef Patience patience = Patience()  # of the current fork
+cdef ForkTimeout fork_timeout = ForkTimeout()  # of the current fork
 
 
-cdef class Patience:
+cdef class ForkTimeout:
     """Limits the wait of a fork: until there is no progress for a while, or at most a minute.
 
     The time that counts is the sum of this thread's wait slices, each capped at twice its nominal
@@ -72,13 +72,13 @@ cdef class Patience:
 
     cdef bint lasts(self) except -1:
         cdef double now = time.monotonic(), used = time.process_time()
-        cdef double turn = min(now - self.last, 2 * SLICE_S)
+        cdef double slice_s = min(now - self.last, 2 * SLICE_S)
         self.last = now
-        self.waited += turn
-        self.quiet += turn
+        self.waited += slice_s
+        self.quiet += slice_s
         if used - self.used >= LEAST_WORK_S:
             self.used, self.quiet = used, 0
-        return self.waited < MOST_PATIENCE_S and self.quiet < PATIENCE_S
+        return self.waited < MOST_WAIT_S and self.quiet < QUIET_S
 
     cdef bint take(self, object inner) except -1:
         """Take the lock; return whether that succeeded."""
@@ -244,7 +244,7 @@ cdef class Gate:
     def close(self):
         """Close the gate and wait until no other thread is inside."""
         self.closed += 1
-        while self.inside > krt_inside_here and patience.lasts():
+        while self.inside > krt_inside_here and fork_timeout.lasts():
             with nogil:
                 usleep(200)
 
@@ -262,7 +262,7 @@ cdef void _add_here(int n) noexcept:
     krt_inside_here += n
 
 
-cdef class Pause:
+cdef class GcPause:
     """Disables the cyclic garbage collector while a thread is inside.
 
     The collector calls finalizers on any thread, and finalizers may compute. On a thread that
@@ -322,7 +322,7 @@ cdef int begin(object entry) except -1:
         if entry[1] is not None:
             entry[1]()
         taken.append(entry)
-    elif patience.take((<Lock> entry).inner):
+    elif fork_timeout.take((<Lock> entry).inner):
         taken.append(entry)
     return 0
 
@@ -348,14 +348,14 @@ cdef void attempt(int (*function)(object, bint) except -1, object entry, bint in
 
 
 def _before():
-    global forks, patience
+    global forks, fork_timeout
     cdef int born = generation
-    if not Patience().take(serial):
+    if not ForkTimeout().take(serial):
         return  # another thread's fork is stuck
     forks += 1
     if forks > 1:
         return  # a signal handler forks while this thread prepares a fork
-    patience = Patience()
+    fork_timeout = ForkTimeout()
     entries = hooks + existing()
     for entry in sorted(entries, key=_rank_of):
         try:
@@ -407,7 +407,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
 
 #: Entered by code during which no finalizers may run.
-uncollected = Pause(LLVM)
+uncollected = GcPause(LLVM)
 #: Held by code that imports modules on first use. If another thread is importing a module when the
 #: process forks, the child can never import it.
 imports = Lock(IMPORTS)
