@@ -322,8 +322,8 @@ def _chain(op: Op | None, dtype: DType, length: int) -> UOp:
             total = total.alu(op, const(0.5, dtype), const(_step(number), dtype))
         else:
             # Independent values, added up.
-            apart = value + _step(number) if dtype.is_float else value ^ (1000 + 37 * number)
-            total += _applied(op, apart, other)
+            operand = value + _step(number) if dtype.is_float else value ^ (1000 + 37 * number)
+            total += _applied(op, operand, other)
     return _sink(n, r, total)
 
 

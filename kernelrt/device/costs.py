@@ -195,8 +195,8 @@ class Costs:
             fused = parts.fused * self.vector(Op.FMA, dtype)
             divisions = parts.divisions * self.vector(Op.DIV, dtype)
             others = parts.instructions - parts.floats - parts.divisions
-            apart = (parts.floats - parts.fused) * self.plain
-            return fused + apart + others * self._target.simple + divisions
+            unfused = (parts.floats - parts.fused) * self.plain
+            return fused + unfused + others * self._target.simple + divisions
         row = self._target.ops.get(op)
         if row is not None:
             return row[wide + 2 * (not dtype.is_float)]

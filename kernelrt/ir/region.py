@@ -223,8 +223,8 @@ def region_fault(node: UOp) -> str | None:
     if node.dtype is not found.dtype:
         return f"is {node.dtype.name}; its program gives {found.dtype.name}"
     for k, s in enumerate((*node.src, *found.graphs)):
-        apart = isinstance(program, Loop) and program.slices(k)
-        if not is_static(s.shape[apart:]):
+        sliced = isinstance(program, Loop) and program.slices(k)
+        if not is_static(s.shape[sliced:]):
             return f"shape {s.shape} depends on a Variable; regions take fixed sizes only"
     known = set(program.ports)
     for inner in toposort(found.graphs):

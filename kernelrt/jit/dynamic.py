@@ -355,7 +355,7 @@ def _sizes(actual: Sequence[Spec]) -> tuple[int, ...]:
 def _form(seen: list[tuple[int, ...]], now: tuple[int, ...], limits: int) -> Form | None:
     """Return the form of these sizes, leaving out calls in which a varying axis is too small."""
     while True:
-        if len(seen) <= size_families.MOST_APART:
+        if len(seen) <= size_families.MOST_SPECIALIZED:
             return None
         varying = [len(set(column)) > 1 for column in zip(*seen, strict=True)]
         fits = [

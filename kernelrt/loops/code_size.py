@@ -224,14 +224,14 @@ class Length:
     ) -> int:
         """Return the bytes of the values of `roots`, without REDUCEs below."""
         rows = self._rows(vector, opened, tiles)
-        apart = frozenset(
+        cross_reads = frozenset(
             x for u in self.info.locals for x in self.info.users[u]
             if self.accesses.is_wide(x, vector, tiles)
         )  # fmt: skip
-        key = (tuple(roots), vector, rows, apart)
+        key = (tuple(roots), vector, rows, cross_reads)
         body = self._bodies.get(key)
         if body is None:
-            body = self._bodies[key] = self._body(roots, vector, rows, apart)
+            body = self._bodies[key] = self._body(roots, vector, rows, cross_reads)
         total = 0
         known: dict[tuple[frozenset[UOp], _By], int] = {}
         for u, weight, by in body:
@@ -258,11 +258,11 @@ class Length:
         roots: Sequence[UOp],
         vector: UOp | None,
         rows: tuple[tuple[UOp, int], ...],
-        apart: frozenset[UOp],
+        cross_reads: frozenset[UOp],
     ) -> list[tuple[UOp, int, _By]]:
         """Return the nodes to write for `roots`, with the bytes and granularity of each.
 
-        LOADs in `apart` read lane by lane, whatever their indices are.
+        LOADs in `cross_reads` read lane by lane, whatever their indices are.
         """
         values = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
         out = [(u, _bytes(u), _By.VECTOR) for u in values if u.op is not Op.LOAD]
@@ -273,7 +273,7 @@ class Length:
             if x.op is not Op.LOAD:
                 continue
             step = None
-            if vector is not None and x not in apart:
+            if vector is not None and x not in cross_reads:
                 step = self.accesses.stride(x, vector)
             if vector not in self.info.deps[x] or step == 1:
                 out.append((x, _bytes(x), _By.VECTOR))

@@ -461,11 +461,11 @@ cdef Node broadcast_to(Node x, tuple shape):
     return None if x is None else moved(EXPAND, x, shape)
 
 
-cdef Node number(object value, Node beside):
+cdef Node number(object value, Node like):
     """Return a Python number as an operand for use with a node; None if dtypes need promotion."""
     cdef Node node
     cdef double exact
-    cdef tuple shape = beside.shape
+    cdef tuple shape = like.shape
     cdef Py_ssize_t i, n = PyTuple_GET_SIZE(shape)
     cdef bint ones = True
     for i in range(n):
@@ -479,20 +479,20 @@ cdef Node number(object value, Node beside):
         exact = <double> <long> value
     else:
         return None
-    if beside.dtype is FLOAT:
+    if like.dtype is FLOAT:
         node = intern(CONST, FLOAT, (), <double> <float> exact)
-    elif beside.dtype is DOUBLE:
+    elif like.dtype is DOUBLE:
         node = intern(CONST, DOUBLE, (), exact)
     elif PyLong_CheckExact(value):
-        node = intern(CONST, beside.dtype, (), value)
+        node = intern(CONST, like.dtype, (), value)
     else:
         return None
     if n:
         node.cached_shape = ()
-        node = intern(RESHAPE, beside.dtype, (node,), (1,) * n)
+        node = intern(RESHAPE, like.dtype, (node,), (1,) * n)
         node.cached_shape = node.arg
         if not ones:
-            node = intern(EXPAND, beside.dtype, (node,), shape)
+            node = intern(EXPAND, like.dtype, (node,), shape)
             node.cached_shape = shape
     return node
 
@@ -783,7 +783,7 @@ cdef bint is_filled(Node node) noexcept:
     return PyTuple_GET_SIZE(node.src) == 0 or node.op is EXPAND
 
 
-cdef bint reads_beside(Node node, Exporter part, int *left) except -1:
+cdef bint reads_elsewhere(Node node, Exporter part, int *left) except -1:
     """Return whether a graph reads other bytes of the storage of `part`.
 
     At most `left` nodes are visited; the others count as not reading it.
@@ -797,7 +797,7 @@ cdef bint reads_beside(Node node, Exporter part, int *left) except -1:
         return read._storage is part._storage and (
             read.offset != part.offset or read.nbytes != part.nbytes)
     for source in node.src:
-        if reads_beside(<Node> source, part, left):
+        if reads_elsewhere(<Node> source, part, left):
             return True
     return False
 
@@ -823,7 +823,7 @@ cdef bint put_value(
     with lock:
         if is_changing(part, found):
             return False  # another thread has assigned to the memory in the meantime
-        if given.data == NULL and reads_beside(node, <Exporter> memory_node(found).arg, &left):
+        if given.data == NULL and reads_elsewhere(node, <Exporter> memory_node(found).arg, &left):
             # A plan for both would depend on the distance between the memory read and written.
             try:
                 compute(given)

@@ -56,7 +56,7 @@ class ExecutionPlan(PlanAccessors):
         self._parts = parts
         self._memory = PlanMemory(parts, self._ops)
         self._pipelines = find_pipelines(
-            self._ops, lambda op: table.is_apart(op, parts), self._memory.region, pool_limit()
+            self._ops, lambda op: table.is_serial(op, parts), self._memory.region, pool_limit()
         )
         self._table = VariableTable(self._ops)
         self._values = dict(self._table.initial)

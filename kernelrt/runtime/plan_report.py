@@ -79,11 +79,12 @@ def memory(parts: PlanParts, ops: Sequence[PreparedOp]) -> MemoryReport:
     layout = parts.layout
     own = {e.own: e.nbytes for e in layout.entries if e.own is not None}
     requested = sum(n for o, n in own.items() if o in parts.arena_offsets)
-    apart = sum(n for o, n in own.items() if o not in parts.arena_offsets)
-    apart += sum(b.memory.peak for op in ops if isinstance(op, PreparedRegion) for b in op.bodies)
+    separate = sum(n for o, n in own.items() if o not in parts.arena_offsets)
+    regions = (op for op in ops if isinstance(op, PreparedRegion))
+    separate += sum(b.memory.peak for op in regions for b in op.bodies)
     return MemoryReport(
         arena=parts.arena_size,
-        peak=parts.arena_size + apart,
+        peak=parts.arena_size + separate,
         requested=requested,
         reused=max(0, requested - parts.arena_size),
         lower_bound=most_alive((p.first, p.last, p.nbytes) for p in arena_parts(parts, ops)),

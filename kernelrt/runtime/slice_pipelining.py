@@ -91,7 +91,7 @@ class _Link:
 
 def find_pipelines(
     ops: Sequence[PreparedOp],
-    apart: Callable[[PreparedOp], bool],
+    excluded: Callable[[PreparedOp], bool],
     region: Callable[[int], ByteRange],
     processors: int,
 ) -> list[Pipeline]:
@@ -101,7 +101,7 @@ def find_pipelines(
     ----------
     ops : sequence of PreparedOp
         Ops in execution order.
-    apart : callable
+    excluded : callable
         Returns whether an op may not run in parallel with others, may fail, or writes bytes that a
         run that fails must leave unchanged.
     region : callable
@@ -114,7 +114,7 @@ def find_pipelines(
     list of Pipeline
         Disjoint pipelines, in order.
     """
-    links = [None if apart(op) else _link(op, region) for op in ops]
+    links = [None if excluded(op) else _link(op, region) for op in ops]
     most = max((link.chunks for link in links if link is not None), default=0)
     fewest = max(FEWEST, min(FOR_EACH * processors, most))
     bounds = [_bound(links, i) for i in range(len(links))]

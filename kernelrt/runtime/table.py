@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.slice_pipelining import Pipeline
     from kernelrt.runtime.variables import VariableTable
 
-__all__ = ["Launch", "is_apart", "launches", "rows"]
+__all__ = ["Launch", "is_serial", "launches", "rows"]
 
 Launch: TypeAlias = tuple[int, int, list[int], int, int, int, int]
 """Row of a kernel that replaces another; `kernelrt.native.core.Exchanges` lists the fields."""
@@ -159,7 +159,7 @@ def _fixed(nbytes: Dim) -> int:
     return 0 if isinstance(nbytes, UOp) else nbytes
 
 
-def is_apart(op: PreparedOp, parts: PlanParts) -> bool:
+def is_serial(op: PreparedOp, parts: PlanParts) -> bool:
     """Return whether an op must run alone, may fail, or writes bytes that a failure must keep."""
     return _flags(op, parts) != _dispatch.HOST_PARALLEL_SAFE
 

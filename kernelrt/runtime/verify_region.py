@@ -126,7 +126,8 @@ def check_ranges(op: PreparedRegion, layout: Layout) -> None:
             f"{op.label}: output_indices: slot {min(missing)} is written; add it"
         )
     for number, body in enumerate(op.bodies):
-        _check_apart(op, [b for b in op.bindings if b.body == number and b.slot >= 0], body, layout)
+        bindings = [b for b in op.bindings if b.body == number and b.slot >= 0]
+        _check_disjoint(op, bindings, body, layout)
 
 
 def _check_binding(op: PreparedRegion, binding: PortBinding, entries: list[Entry]) -> None:
@@ -152,7 +153,7 @@ def _check_binding(op: PreparedRegion, binding: PortBinding, entries: list[Entry
         )
 
 
-def _check_apart(
+def _check_disjoint(
     op: PreparedRegion, bindings: list[PortBinding], body: ExecutionPlan, layout: Layout
 ) -> None:
     """Check that no port that a body writes overlaps another port in the same iteration."""
@@ -166,12 +167,12 @@ def _check_apart(
         for other, there in ranges:
             if other is b or here.storage is not there.storage or not op.count:
                 continue
-            # They overlap in iteration t if -here.nbytes < apart + t * drift < there.nbytes.
-            apart, drift = here.start - there.start, b.stride - other.stride
-            ends = sorted((apart, apart + drift * (op.count - 1)))
+            # They overlap in iteration t if -here.nbytes < distance + t * drift < there.nbytes.
+            distance, drift = here.start - there.start, b.stride - other.stride
+            ends = sorted((distance, distance + drift * (op.count - 1)))
             if ends[1] <= -here.nbytes or ends[0] >= there.nbytes:
                 continue
-            if any(-here.nbytes < apart + t * drift < there.nbytes for t in range(op.count)):
+            if any(-here.nbytes < distance + t * drift < there.nbytes for t in range(op.count)):
                 raise PlanBuildError(
                     f"{op.label}: bindings: port {b.buffer}, which its body writes, shares bytes "
                     f"with port {other.buffer}; use one port, or bind disjoint bytes"

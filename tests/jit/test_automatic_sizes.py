@@ -17,7 +17,7 @@ from support.skip_list import Package
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.jit.dynamic import GROWTH, LEAST_BOUND, MOST_OWN, OWN_AFTER
-from kernelrt.tensor.eager.size_families import MOST_APART
+from kernelrt.tensor.eager.size_families import MOST_SPECIALIZED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def test_the_third_size_makes_an_axis_dynamic() -> None:
     scaled = krt.jit(lambda x: x * 2 / x.shape[0])
     for n in [5, 7, 9, 3, 16, 2, 11]:
         np.testing.assert_allclose(scaled(data(n, 3)).numpy(), data(n, 3) * 2 / n)
-    assert len(scaled.plans) == MOST_APART + 1
+    assert len(scaled.plans) == MOST_SPECIALIZED + 1
     assert names(scaled) == [
         ("  3. x: float64 (size_0, 3); dynamic since the third size: axis 0 of x "
         f"(size_0 from 2 to {LEAST_BOUND})")
@@ -52,7 +52,7 @@ def test_a_plan_serves_sizes_within_a_factor() -> None:
     for n in sizes:
         np.testing.assert_allclose(total(data(n, 2)).numpy(), data(n, 2).sum(0))
     spans = [LEAST_BOUND, LEAST_BOUND * GROWTH, LEAST_BOUND * GROWTH**2, LEAST_BOUND * GROWTH**3]
-    assert len(total.plans) == MOST_APART + len(spans)
+    assert len(total.plans) == MOST_SPECIALIZED + len(spans)
 
 
 def test_sizes_that_come_often_have_plans_of_their_own() -> None:
@@ -63,7 +63,7 @@ def test_sizes_that_come_often_have_plans_of_their_own() -> None:
     for _ in range(OWN_AFTER + 3):
         for n in sizes:
             np.testing.assert_array_equal(doubled(data(n)).numpy(), data(n) * 2)
-    assert len(doubled.plans) == MOST_APART + 1 + MOST_OWN
+    assert len(doubled.plans) == MOST_SPECIALIZED + 1 + MOST_OWN
     text = f"a static plan for these sizes, after {OWN_AFTER} calls"
     assert doubled.explain().count(text) == MOST_OWN
     runs = [replay for replay in doubled._replays if replay.plan is doubled.plans[-1]]
@@ -82,7 +82,7 @@ def test_sizes_that_depend_on_each_other() -> None:
         x, y, z = data(n + 1), data(n), data(4 * n)
         want = (x[:-1] * y).sum() + z.reshape(-1, 4).sum(1)
         np.testing.assert_allclose(shifted(x, y, z).numpy(), want)
-    assert len(shifted.plans) == MOST_APART + 1
+    assert len(shifted.plans) == MOST_SPECIALIZED + 1
     with pytest.raises(krt.KernelrtError):
         shifted(data(6), data(4), data(16))
 
@@ -272,7 +272,7 @@ def test_sizes_may_be_compared() -> None:
     function = krt.jit(compared)
     for n in [4, 5, 6, 7, 8]:
         np.testing.assert_allclose(function(data(n), data(n)).item(), (data(n) ** 2).sum() / n)
-    assert len(function.plans) == MOST_APART + 1
+    assert len(function.plans) == MOST_SPECIALIZED + 1
 
 
 def test_axes_of_one_and_none_have_plans_of_their_own() -> None:
@@ -290,7 +290,7 @@ def test_a_table_bounds_the_sizes_that_share_a_plan() -> None:
     placed = krt.jit(lambda x: x + krt.tensor(table)[: x.shape[0]])
     for n in [4, 12, 6, 5, 11, 7]:
         np.testing.assert_allclose(placed(data(n, 3)).numpy(), data(n, 3) + table[:n])
-    assert len(placed.plans) == MOST_APART + 1
+    assert len(placed.plans) == MOST_SPECIALIZED + 1
     assert "size_0 from 4 to 12" in names(placed)[0]
 
 
@@ -298,7 +298,7 @@ def test_a_window_bounds_the_sizes_that_share_a_plan() -> None:
     smooth = krt.jit(lambda x: x[-5:].sum())
     for n in [8, 6, 9, 7, 8]:
         np.testing.assert_allclose(smooth(data(n)).item(), data(n)[-5:].sum())
-    assert len(smooth.plans) == MOST_APART + 1
+    assert len(smooth.plans) == MOST_SPECIALIZED + 1
     np.testing.assert_allclose(smooth(data(3)).item(), data(3).sum())
 
 
@@ -367,7 +367,7 @@ def test_a_training_step_for_batches_of_any_size() -> None:
     shared, step = trained(None)
     apart, _ = trained(False)
     np.testing.assert_allclose(shared, apart, rtol=1e-9)
-    assert len(step.plans) == MOST_APART + 1
+    assert len(step.plans) == MOST_SPECIALIZED + 1
 
 
 def test_random_numbers_are_those_of_fixed_sizes() -> None:
@@ -407,7 +407,7 @@ def test_a_mode_that_changes_has_plans_for_many_sizes_at_once() -> None:
     model.eval()
     for n in [6, 7, 8]:
         np.testing.assert_allclose(run(data(n, 3)).numpy(), model(krt.tensor(data(n, 3))).numpy())
-    assert len(run.plans) == MOST_APART + 2
+    assert len(run.plans) == MOST_SPECIALIZED + 2
 
 
 def test_gradients_flow_through_arguments() -> None:

@@ -160,9 +160,9 @@ class OuterState(ClosureWalk):
 
     def tell_clocks(self, name: str, called: Iterable[object]) -> None:
         """Warn about clocks that the function `name` reads, except in the functions `called`."""
-        apart = set(self._within(called)[1])
+        excluded = set(self._within(called)[1])
         variables = {b.name: b.before for b in self._bindings.values()}
-        tell_clocks(name, [code for code in self._running if code not in apart], variables)
+        tell_clocks(name, [code for code in self._running if code not in excluded], variables)
 
     def _current_names(self) -> Names:
         read = [(name, names, name, False) for name, names in self._read.values()]

@@ -282,11 +282,11 @@ def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
     if 1 not in inner or None in steps or not steps[-1]:
         return None
     fixed = [r for r in own if is_fixed(r)]
-    beside = next((r for r in fixed if info.stride(x, r) == 1), None)
+    contiguous = next((r for r in fixed if info.stride(x, r) == 1), None)
     way = target.l2_bytes // WAYS
-    apart = math.gcd(abs(steps[-1]) * x.dtype.itemsize, way)
-    if beside is not None and extent(depth) > WAYS * way // max(LINE, apart):
-        return beside
+    stride_bytes = math.gcd(abs(steps[-1]) * x.dtype.itemsize, way)
+    if contiguous is not None and extent(depth) > WAYS * way // max(LINE, stride_bytes):
+        return contiguous
     # The panels of a block serve the rows of that block alone.
     many = [r for r in fixed if extent(r) >= ROWS]
     deep = many and _panels_fit(found, target) < LEAST_PANELS and gains(info, found, target)

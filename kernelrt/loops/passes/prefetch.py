@@ -353,28 +353,29 @@ def _shares(
     steps = {r: stride(x.src[1], r) for r in (*own, iterated)}
     if None in steps.values():
         return []
-    run, rows, apart = 1, 1, 0
+    run, rows, row_stride = 1, 1, 0
     for r in sorted(own, key=lambda r: abs(steps[r] or 0)):
         step = steps[r] or 0
         if rows == 1 and step == run:
             run *= extent(r)
-        elif rows == 1 or step == apart * rows:
-            apart, rows = (step if rows == 1 else apart), rows * extent(r)
+        elif rows == 1 or step == row_stride * rows:
+            row_stride, rows = (step if rows == 1 else row_stride), rows * extent(r)
         else:
             return []
     line = LINE // x.dtype.itemsize
     *outer, inner = loops
     of_run, rest = divmod(run, line * inner.trips)
     of_rows, left = divmod(rows, math.prod(loop.trips for loop in outer))
-    if rest or left or apart * x.dtype.itemsize < LONGEST_STRIDE:
+    if rest or left or row_stride * x.dtype.itemsize < LONGEST_STRIDE:
         return []
-    begins, row = begin_of_share([inner], of_run * line), begin_of_share(outer, of_rows * apart)
+    begins = begin_of_share([inner], of_run * line)
+    row = begin_of_share(outer, of_rows * row_stride)
     if begins is None or row is None:
         return []
     replacements = {iterated: iterated + 1, **{r: const(0, r.dtype) for r in own}}
     [start] = substitute([x.src[1]], replacements)
     return [
-        x.replace(src=(x.src[0], simplify(start + begins + row + (n * apart + number * line))))
+        x.replace(src=(x.src[0], simplify(start + begins + row + (n * row_stride + number * line))))
         for n in range(of_rows)
         for number in range(of_run)
     ]

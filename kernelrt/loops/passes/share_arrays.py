@@ -78,7 +78,7 @@ def scratch_outputs(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]
     if not info.locals:
         return {}
     moved = replaced(info)
-    apart = {*moved, *moved.values()}
+    merged = {*moved, *moved.values()}
     read = {x.src[0] for x in info.nodes if x.op is Op.LOAD}
     found: dict[UOp, tuple[UOp, UOp]] = {}
     for store in info.sink.src:
@@ -88,7 +88,7 @@ def scratch_outputs(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]
             continue
         for load in info.loads(store.src[2]):
             local = load.src[0]
-            if local.op is not Op.LOCAL or local in apart or local in found:
+            if local.op is not Op.LOCAL or local in merged or local in found:
                 continue
             start = _start(info, store, load)
             if start is not None and _may_lie_there(info, tiling, store, load):

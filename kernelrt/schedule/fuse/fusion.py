@@ -410,8 +410,8 @@ class _Traversal:
     def _separate_pad(self, node: UOp) -> UOp | None:
         """Return the PAD that `node` is, if its zeros are stored separately from the interior."""
         pad = node.src[0] if node.op is Op.CONTIGUOUS else node
-        apart = pad.op is Op.PAD and is_static(pad.shape) and node not in self._committed
-        return pad if apart and elements(pad.src[0].shape) else None
+        separate = pad.op is Op.PAD and is_static(pad.shape) and node not in self._committed
+        return pad if separate and elements(pad.src[0].shape) else None
 
     def _open(self, node: UOp, kind: str, shape: tuple[Dim, ...]) -> Group | None:
         """Start a kernel that computes `node` or a part of it; None if there are no elements."""

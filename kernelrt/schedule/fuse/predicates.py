@@ -151,10 +151,10 @@ def _union(a: _Box, b: _Box) -> _Box | None:
     if a.others.keys() != b.others.keys():
         return None
     sums = dict.fromkeys([*a.intervals, *b.intervals])
-    apart = [at for at in sums if not _alike(a, b, at)]
-    if len(apart) != 1:
+    differing = [at for at in sums if not _alike(a, b, at)]
+    if len(differing) != 1:
         return None
-    (at,) = apart
+    (at,) = differing
     if not (_touches(a.low(at), b.high(at)) and _touches(b.low(at), a.high(at))):
         return None
     low = _wider(a.low(at), b.low(at), least=True)

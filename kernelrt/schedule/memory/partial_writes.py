@@ -88,7 +88,7 @@ class _Version(NamedTuple):
         Number of changes since a stored value.
     added : int
         Number of the last change that is a sum.
-    apart : bool
+    disjoint : bool
         Whether all changes are sums of zero-padded parts that do not overlap.
     """
 
@@ -96,7 +96,7 @@ class _Version(NamedTuple):
     sources: _Sources
     step: int = 0
     added: int = 0
-    apart: bool = False
+    disjoint: bool = False
 
 
 def concatenate_assigned(roots: Sequence[UOp]) -> list[UOp]:
@@ -251,7 +251,7 @@ class _Joining:
             if node in self._changes:
                 version = self._version(node)
                 if not self._is_read_in_parts(node, version) or node in stored:
-                    if version.step > FEW or version.apart:
+                    if version.step > FEW or version.disjoint:
                         self._done[node] = self._whole(node, version)
                     version = _Version(version.axis, _Source(self._done[node], 0, 0))
                 self._versions[node] = version
@@ -262,20 +262,20 @@ class _Joining:
         axis = change.spans[0].axis
         before = self._before(change.base, axis)
         here = 0, _count(node.shape, axis)
-        sources, step, apart = before.sources, before.step + 1, before.apart and change.adds
+        sources, step, disjoint = before.sources, before.step + 1, before.disjoint and change.adds
         for span, value in zip(change.spans, change.values, strict=True):
             found = self._taken.get((node, span))
             if not change.adds:
                 put = _part(self._done[value], span) if found is None else found
             else:
                 parts = list(_parts(sources, here, span[1:]))
-                apart = apart and all(is_zeros(s.node) for *_, s in parts)
-                apart = apart and span.start % _behind(node.shape, axis) == 0
+                disjoint = disjoint and all(is_zeros(s.node) for *_, s in parts)
+                disjoint = disjoint and span.start % _behind(node.shape, axis) == 0
                 known = _joined(parts, span, node.shape, before.added) if found is None else found
                 new = _part(self._done[value], span)
                 put = _sum_of(known, new if len(change.spans) == 1 else _plus_zero(new))
             sources = _put(sources, here, span[1:], _Source(put, span.start, step))
-        return _Version(axis, sources, step, step if change.adds else before.added, apart)
+        return _Version(axis, sources, step, step if change.adds else before.added, disjoint)
 
     def _before(self, base: UOp, axis: int) -> _Version:
         found = self._versions.get(base)
@@ -288,8 +288,8 @@ class _Joining:
         for span, node in parts:
             put = _Source(self._done[node], span.start, 0)
             sources = _put(sources, (0, _count(base.shape, axis)), span[1:], put)
-        apart = all(span.start % _behind(base.shape, axis) == 0 for span, _ in parts)
-        return _Version(axis, sources, apart=apart)
+        disjoint = all(span.start % _behind(base.shape, axis) == 0 for span, _ in parts)
+        return _Version(axis, sources, disjoint=disjoint)
 
     def _is_read_in_parts(self, node: UOp, version: _Version) -> bool:
         """Replace all reads of parts of `node`; return whether no other use of `node` is left."""

@@ -72,13 +72,13 @@ class _Piece(NamedTuple):
         Elements of all blocks.
     within : tuple of int
         Axes of a block.
-    apart : tuple of int
+    blocks : tuple of int
         Axes that number the blocks of a row.
     """
 
     value: UOp
     within: tuple[int, ...]
-    apart: tuple[int, ...]
+    blocks: tuple[int, ...]
 
     @property
     def kept(self) -> tuple[Dim, ...]:
@@ -165,8 +165,8 @@ def whole(row: UOp, walk: Walk, reducer: Op, node: UOp) -> UOp:
 
 def _over_blocks(x: UOp, reducer: Op, piece: _Piece, node: UOp) -> UOp:
     """Reduce one number per block to one number per row."""
-    if piece.apart:
-        x = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (reducer, piece.apart))
+    if piece.blocks:
+        x = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (reducer, piece.blocks))
     return reshaped(x, node.shape)
 
 

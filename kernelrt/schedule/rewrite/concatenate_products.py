@@ -187,8 +187,8 @@ def _with_rest(node: UOp, joined: UOp, terms: list[UOp], like: list[UOp]) -> UOp
     total = rest[0]
     for term in rest[1:]:
         total = UOp(Op.ADD, node.dtype, (total, term))
-    beside = UOp(Op.REDUCE_AXIS, node.dtype, (total,), node.arg)
-    return UOp(Op.ADD, node.dtype, (joined, beside))
+    rest_sum = UOp(Op.REDUCE_AXIS, node.dtype, (total,), node.arg)
+    return UOp(Op.ADD, node.dtype, (joined, rest_sum))
 
 
 def _concatenations(node: UOp) -> list[UOp]:

@@ -150,7 +150,7 @@ def _matrix(factor: UOp, other: UOp, product: UOp) -> _Matrix | None:
 
 
 def _as_matrix(
-    core: UOp, axes: Sequence[int | None], beside: Collection[int], product: UOp
+    core: UOp, axes: Sequence[int | None], shared_axes: Collection[int], product: UOp
 ) -> _Matrix | None:
     """Return `core` as a matrix; `axes` are its axes along those of the summed value."""
     summed = product.arg[1]
@@ -162,7 +162,7 @@ def _as_matrix(
         if own is None or core.shape[own] == 1:
             rows *= 1 if axis in summed else dim_max(size)
         else:
-            kind = depth if axis in summed else batch if axis in beside else columns
+            kind = depth if axis in summed else batch if axis in shared_axes else columns
             kind.append(own)
     whole = {k for k, n in enumerate(core.shape) if n != 1} == {*batch, *columns, *depth}
     deep = elements(tuple(core.shape[k] for k in depth)) >= _DEPTH

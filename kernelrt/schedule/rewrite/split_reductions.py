@@ -76,8 +76,8 @@ def _in_parts(node: UOp, device: DeviceSpec) -> UOp:
         if parts is not None:
             shape = (*x.shape[:axis], parts, size // parts, *x.shape[axis + 1 :])
             inner = tuple(a + (a >= axis) for a in axes)
-            apart = UOp(Op.RESHAPE, x.dtype, (x,), shape)
-            partial = UOp(Op.REDUCE_AXIS, node.dtype, (apart,), (reducer, inner))
+            blocks = UOp(Op.RESHAPE, x.dtype, (x,), shape)
+            partial = UOp(Op.REDUCE_AXIS, node.dtype, (blocks,), (reducer, inner))
             stored = UOp(Op.CONTIGUOUS, node.dtype, (partial,))
             at = axis - sum(a < axis for a in axes)
             whole = UOp(Op.REDUCE_AXIS, node.dtype, (stored,), (reducer, (at,)))

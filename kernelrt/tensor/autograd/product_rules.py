@@ -143,17 +143,17 @@ def _pair_derivatives(
     derivative is 0 even next to infinities.
     """
     pairs = (*by_value.shape, 2)
-    beside, tilt = (build.flip(build.reshape(u, pairs), [len(pairs) - 1]) for u in (value, slope))
+    swapped, tilt = (build.flip(build.reshape(u, pairs), [len(pairs) - 1]) for u in (value, slope))
     by_value, by_slope = (
         build.expand(build.reshape(u, (*u.shape, 1)), pairs) for u in (by_value, by_slope)
     )
     if alone is not None:
         alone = build.expand(build.reshape(alone, (*alone.shape, 1)), (*alone.shape, 2))
-    through = build.where(build.broadcast_to(outside, pairs), build.mul(by_value, beside), 0)
+    through = build.where(build.broadcast_to(outside, pairs), build.mul(by_value, swapped), 0)
     by_first = build.add(through, build.mul(by_slope, tilt))
     parts = (
         _or_single(alone, by_value, by_first),
-        _or_single(alone, by_slope, build.mul(by_slope, beside)),
+        _or_single(alone, by_slope, build.mul(by_slope, swapped)),
     )
     first, second = (_stored(build.reshape(u, value.shape)) for u in parts)
     return first, second

@@ -186,11 +186,11 @@ class _Search:
         for node in order:
             for i, operand in enumerate(node.src):
                 base = _base(operand)
-                apart = node.op is Op.REGION or base.op is Op.REGION or _key(base) != _key(node)
+                differs = node.op is Op.REGION or base.op is Op.REGION or _key(base) != _key(node)
                 if base.op is Op.BUFFER and base.dtype.is_float:
                     wanted[base] = base
                 elif (
-                    not base.dtype.is_float or not apart or base.op in _NO_WORK
+                    not base.dtype.is_float or not differs or base.op in _NO_WORK
                     or not is_static(base.shape) or int(build.volume(base.shape)) > most  # type: ignore[arg-type]
                 ):  # fmt: skip
                     continue

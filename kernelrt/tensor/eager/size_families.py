@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Form", "SizedPlan", "forms_of"]
 
 #: Number of sizes of a family that get plans of their own, before one plan computes all others.
-MOST_APART: Final = 2
+MOST_SPECIALIZED: Final = 2
 #: Maximum number of sizes that vary independently (free sizes).
 MOST_FREE: Final = 8
 #: Minimum upper bound of the Variable of a free size.
@@ -143,12 +143,12 @@ def forms_of(
     family.note(sizes, numbers)
     seen = dict(family.seen)  # interrupting code may record others
     others = [other for other in seen if other != sizes]
-    if len(others) < MOST_APART:
+    if len(others) < MOST_SPECIALIZED:
         return []
-    apart = [sum(a != b for a, b in zip(sizes, other, strict=True)) for other in others]
-    near = [o for o, n in zip(others, apart, strict=True) if n <= 2 * min(apart)]
+    differences = [sum(a != b for a, b in zip(sizes, other, strict=True)) for other in others]
+    near = [o for o, n in zip(others, differences, strict=True) if n <= 2 * min(differences)]
     forms = [_fitting([sizes, *others], seen)]
-    if MOST_APART <= len(near) < len(others):
+    if MOST_SPECIALIZED <= len(near) < len(others):
         forms.append(_fitting([sizes, *near], seen))
     return [form for form in forms if form is not None]
 

@@ -175,8 +175,8 @@ class InPlaceMethods(_Below):
         new = self._assign_result(lambda: rule(self, other))
         if new is None:
             return self
-        apart = self._link is None and not hasattr(self, "_whose")
-        stored = apart and self.is_realized and not self._is_parameter
+        alone = self._link is None and not hasattr(self, "_whose")
+        stored = alone and self.is_realized and not self._is_parameter
         if not traced and stored and state.local.grad and (
             self.requires_grad or new.requires_grad
         ):  # fmt: skip

@@ -354,7 +354,7 @@ class IndexingMethods(_Below):
         """Return this tensor if no element of `src` is used; gradients of `src` are zeros."""
         values = self._lift(src, "src", like=True).uop
         none = build.shrink(build.reshape(values, (prod(values.shape),)), [(0, 0)])
-        return self._of(build.beside(self.uop, none.cast(self.dtype)))
+        return self._of(build.depending_on(self.uop, none.cast(self.dtype)))
 
     def _source(self, src: object, shape: tuple[Dim, ...]) -> UOp:
         """Return the part of `src` for which an index of `shape` has positions."""

@@ -219,7 +219,7 @@ class ReductionMethods(_Below):
         return self._extremum(Op.MIN, dim, keepdim)
 
     def _extremum(self, op: Op, dim: int, keepdim: bool) -> Extremum[Self]:
-        indices = self._position(op, dim, keepdim, beside=True)
+        indices = self._position(op, dim, keepdim, with_value=True)
         if self.ndim == 0:
             return Extremum(self._reduce(self.uop, op, dim, keepdim), indices)
         node, axis = self.uop, axis_of(dim, self.ndim)
@@ -238,11 +238,11 @@ class ReductionMethods(_Below):
         return self._position(Op.MIN, dim, keepdim)
 
     def _position(
-        self, op: Op, dim: int | None, keepdim: bool, *, beside: bool = False
+        self, op: Op, dim: int | None, keepdim: bool, *, with_value: bool = False
     ) -> Self:
         """Return the position of the greatest or least element.
 
-        With `beside`, it is computed together with the element itself.
+        With `with_value`, it is computed together with the element itself.
         """
         name = "argmax" if op is Op.MAX else "argmin"
         if dim is not None:
@@ -252,7 +252,7 @@ class ReductionMethods(_Below):
         axis = 0 if dim is None else axis_of(dim, self.ndim)
         node = detach(source.uop)
         kept = dim is not None and keepdim
-        fits = dim_span(node.shape[axis])[1] <= _PLACES and not beside
+        fits = dim_span(node.shape[axis])[1] <= _PLACES and not with_value
         rank = _rank(node, op) if fits else None
         if rank is None:
             out = source._reduce(_places_of_best(node, op, axis), Op.MIN, axis, kept)

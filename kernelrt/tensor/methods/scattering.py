@@ -34,7 +34,7 @@ _REDUCERS: Final = {
 def replaced(base: UOp, values: UOp, positions: Sequence[UOp]) -> UOp:
     """Return `base` with `values` at `positions`; of equal ones the last (row-major) wins."""
     if build.has_zero(values.shape):
-        return build.beside(base, values)
+        return build.depending_on(base, values)
     count = prod(values.shape)
     order = build.reshape(build.iota(count), values.shape)
     nobody = build.full(-1, dt.int64, base.shape)
@@ -53,7 +53,7 @@ def taken_in(
     Without `include_self` the former elements at these positions do not count.
     """
     if build.has_zero(values.shape):
-        return build.beside(base, values)
+        return build.depending_on(base, values)
     reducer, dtype = _REDUCERS[reduce], base.dtype
     wide = dtype.accumulator if reducer in (Op.ADD, Op.MUL) else dtype
     base, values = base.cast(wide), values.cast(wide)

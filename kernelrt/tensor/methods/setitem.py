@@ -323,12 +323,12 @@ class PartMethods(_Below):
         self._sever(Stale(before))
         realize.flush(self)
         severed = self._entered()
-        apart = self._of(known)
-        apart._plain = False
-        assign(apart, later)
+        copy = self._of(known)
+        copy._plain = False
+        assign(copy, later)
         assert self._buffer is not None
         storage = storage_node(self._buffer, self.dims)
-        if exchange(self, severed, mark(apart.uop, Kept(storage))):  # else it has a newer value
+        if exchange(self, severed, mark(copy.uop, Kept(storage))):  # else it has a newer value
             self._severed = None
             state.births[0] += 1
             state.watched.add(self)
@@ -384,8 +384,8 @@ class PartMethods(_Below):
         The other elements keep their values. So the tag preserves whether they were computed with a
         history, or by a jitted function from tensors that have one.
         """
-        apart = self._leaf is not None or self._born is not state.local.trace
-        if apart or hasattr(self, "_whose"):
+        outside = self._leaf is not None or self._born is not state.local.trace
+        if outside or hasattr(self, "_whose"):
             return None
         own = self._lineage
         theirs = new._lineage if new is not None and state.local.grad else False

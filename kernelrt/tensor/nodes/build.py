@@ -42,12 +42,12 @@ __all__ = [
     "add",
     "align",
     "alu",
-    "beside",
     "bound",
     "broadcast_to",
     "call",
     "cat",
     "const_value",
+    "depending_on",
     "difference",
     "div",
     "expand",
@@ -242,7 +242,7 @@ def bound(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
     return index if in_range(index, end) else UOp(Op.BOUND, index.dtype, (index, end), from_end)
 
 
-def beside(base: UOp, nothing: UOp) -> UOp:
+def depending_on(base: UOp, nothing: UOp) -> UOp:
     """Return `base`, made to depend on the empty node `nothing`, so its gradient is not None."""
     part = reshape(nothing, (0,))
     flat = reshape(base, (prod(base.shape),))
