@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.tile_heuristic import Chooser
 
-__all__ = ["across", "beside", "computing", "placing", "transposing"]
+__all__ = [
+    "cross_range", "shuffle_cycles", "tile_transposes", "value_cycles", "vectorize_invariant",
+]  # fmt: skip
 
 #: Cycles of an element that is loaded and inserted into its lane, or extracted and stored.
-_PLACED: Final = 3.0
+_SHUFFLE: Final = 3.0
 
 
-def beside(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> None:
+def vectorize_invariant(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> None:
     """Vectorize stores that do not vary with `along`; for example, the zeros around an image."""
     if along is None:
         return
@@ -37,7 +39,7 @@ def beside(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> None:
             chooser.tiles[r] = tile
 
 
-def transposing(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> None:
+def tile_transposes(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> None:
     """Tile a transposing copy: unroll the RANGE along which a strided load is contiguous.
 
     Only for kernels whose store is contiguous along `along`, and a load along another RANGE.
@@ -60,7 +62,7 @@ def transposing(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> N
                 return
 
 
-def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | None:
+def cross_range(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | None:
     """Return a RANGE that fills vectors where `along`, the stores' contiguous RANGE, is too short.
 
     Values are then computed in vectors along the other RANGE, and elements are stored one by one.
@@ -82,7 +84,7 @@ def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | 
     return max(found, key=extent, default=None)
 
 
-def computing(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> float:
+def value_cycles(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> float:
     """Return the cycles of the stored values, without sums, vectorized along the RANGE `along`."""
     info = chooser.info
     cycles = 0.0
@@ -95,16 +97,16 @@ def computing(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> flo
     return cycles
 
 
-def placing(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
+def shuffle_cycles(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
     """Return the cycles of inserting and extracting elements not contiguous along `along`."""
-    placed = 0
+    shuffled = 0
     for s in stores:
         reads = chooser.info.loads(s.src[2])
-        apart = [x for x in reads if chooser.accesses.stride(x, along) != 0]
-        apart = [x for x in apart if not _is_near(chooser, x, along)]
-        apart += [s] if chooser.accesses.stride(s, along) != 1 else []
-        placed += len(apart) * math.prod(extent(r) for r in chooser.info.deps_of(s.src))
-    return _PLACED * placed
+        strided = [x for x in reads if chooser.accesses.stride(x, along) != 0]
+        strided = [x for x in strided if not _is_near(chooser, x, along)]
+        strided += [s] if chooser.accesses.stride(s, along) != 1 else []
+        shuffled += len(strided) * math.prod(extent(r) for r in chooser.info.deps_of(s.src))
+    return _SHUFFLE * shuffled
 
 
 def _is_near(chooser: Chooser, access: UOp, r: UOp) -> bool:

@@ -28,7 +28,13 @@ from kernelrt.loops.passes.cache_blocking import around_rows, outside
 from kernelrt.loops.passes.interleave import abreast
 from kernelrt.loops.passes.predication import LEAST_AT_ONCE, may_be_zero
 from kernelrt.loops.passes.prefetch_streams import are_runs, goes_by_rows
-from kernelrt.loops.store_tiles import across, beside, computing, placing, transposing
+from kernelrt.loops.store_tiles import (
+    cross_range,
+    shuffle_cycles,
+    tile_transposes,
+    value_cycles,
+    vectorize_invariant,
+)
 from kernelrt.loops.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.loops.tiling import Tiling
 
@@ -150,19 +156,19 @@ class Chooser:
             self._by_rows = goes_by_rows(self.info, self.nests, _ROWS_TOGETHER, self.target)
         along = None if self._by_rows else along
         self._tile(stores, along)
-        other = None if self._by_rows else across(self, stores, along)
+        other = None if self._by_rows else cross_range(self, stores, along)
         if other is not None:
             usual, before = self.tiles, self._cycles_along(stores, along)
             self._tile(stores, other)
-            if self._cycles_along(stores, other) + placing(self, stores, other) < before:
+            if self._cycles_along(stores, other) + shuffle_cycles(self, stores, other) < before:
                 if along is not None:
                     self._write_out(along)
                 along = other
             else:
                 self.tiles = usual
-        beside(self, stores, along)
+        vectorize_invariant(self, stores, along)
         if not self.nests:
-            transposing(self, stores, along)
+            tile_transposes(self, stores, along)
         elif along is not None:
             self._outermost(along)
         self._shrink()
@@ -170,7 +176,7 @@ class Chooser:
 
     def _cycles_along(self, stores: Sequence[UOp], along: UOp | None) -> float:
         """Return the cycles of all nests and stored values, vectorized along the RANGE `along`."""
-        return self.cycles.of(self.nests, self.tiles) + computing(self, stores, along)
+        return self.cycles.of(self.nests, self.tiles) + value_cycles(self, stores, along)
 
     def _tile(self, stores: Iterable[UOp], along: UOp | None) -> None:
         """Choose tiles of all nests, with the stores vectorized along the RANGE `along`."""

@@ -230,7 +230,7 @@ def _row_after(
     far = {r: abs(step or 0) for r, step in steps.items()}
     around = [r for r in opened if extent(r) > tiles.get(r, ONE).factor]
     # The innermost loop whose tiles have rows of their own.
-    last = next((r for r in reversed(around) if r in far and _is_apart(r, far)), None)
+    last = next((r for r in reversed(around) if r in far and _is_far(r, far)), None)
     if last is None or far[last] <= far[row]:
         return []
     line = LINE // x.dtype.itemsize
@@ -256,7 +256,7 @@ def _reach(r: UOp, far: Mapping[UOp, int]) -> int:
     return 1 + sum((extent(q) - 1) * far[q] for q in far if q is not r and far[q] <= far[r])
 
 
-def _is_apart(r: UOp, far: Mapping[UOp, int]) -> bool:
+def _is_far(r: UOp, far: Mapping[UOp, int]) -> bool:
     """Return whether iterations of the loop over `r` read disjoint elements."""
     beyond = (far[q] for q in far if far[q] > far[r])
     return _reach(r, far) <= far[r] and all(far[r] * extent(r) <= step for step in beyond)
