@@ -102,6 +102,7 @@ COINED_NAMES = {
     "gate": "predicate", "gates": "predicates", "lent": "scratch_outputs", "turns": "trip_count",
     "slopes": "derivatives", "margins": "paddings", "steady": "invariant", "RegionMap": "",
     "MemberTrace": "", "Ledger": "", "Foreign": "", "Surroundings": "", "BECOMES": "",
+    "Verdict": "FusionDecision", "Touches": "AccessMap", "Chain": "Pipeline", "Place": "Point",
 }  # fmt: skip
 #: Folders of the compiler, in which no other thing has one of these names.
 COMPILER = ("backend", "device", "ir", "loops", "runtime", "schedule")
