@@ -625,9 +625,9 @@ def check_history(tensor: TensorBase) -> None:
     root = link.root
     if root._lineage is True and root._leaf is None and is_detached(tensor):
         raise GradientError(
-            "cannot write to y.detach(), as y is the result of operations that gradients flow "
-            "through, and its recorded history would not include the write; write to a copy, as "
-            "in y.detach().clone(), or make a new tensor, as in y = y * 3"
+            "cannot write to y.detach(), as y was computed with gradients recorded, and the write "
+            "would make them wrong; write to a copy, as in y.detach().clone(), or make a new "
+            "tensor, as in y = y * 3"
         )
 
 

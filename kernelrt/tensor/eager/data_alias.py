@@ -165,7 +165,7 @@ def check_no_history(tensor: TensorBase) -> None:
     """Raise GradientError if a new value of `tensor` would contradict its recorded history."""
     if tensor._lineage is True and tensor._leaf is None:
         raise GradientError(
-            "data: the tensor is the result of operations that gradients flow through, and its "
-            "recorded history would not include a write to its data; write to a copy, as in "
-            "y.detach().clone(), or make a new tensor, as in y = y * 3"
+            "data: the tensor was computed with gradients recorded, and a write to its data would "
+            "make them wrong; write to a copy, as in y.detach().clone(), or make a new tensor, as "
+            "in y = y * 3"
         )
