@@ -121,7 +121,8 @@ def _check_fits(array: np.ndarray[Any, Any], dtype: DType, name: str) -> None:
     if not (dt.has_whole(dtype, least) and dt.has_whole(dtype, most)):
         raise DTypeError(
             f"{name}: {dtype.name} holds numbers from {dtype.min} to {dtype.max}, but the data "
-            f"has numbers from {least} to {most}; use a wider dtype, or cast() a tensor to wrap"
+            f"has numbers from {least} to {most}; use a wider dtype, or, to let numbers wrap "
+            "around, make a tensor of a wider dtype and cast() it"
         )
 
 
