@@ -129,7 +129,10 @@ class CorrCholeskyTransform(Transform):
         count = static(shape[-1], "x")
         side = (1 + math.isqrt(1 + 8 * count)) // 2
         if side * (side - 1) // 2 != count:
-            raise ShapeError(f"x: expected n (n - 1) / 2 numbers along the last axis, not {count}")
+            raise ShapeError(
+                "x: expected n (n - 1) / 2 numbers along the last axis, for matrices of n rows, "
+                f"not {count}"
+            )
         return (*shape[:-1], side, side)
 
     def inverse_shape(self, shape: Shape) -> Shape:
