@@ -251,8 +251,8 @@ def found_state(
     def put(name: str, tensor: Tensor) -> None:
         if found.setdefault(name, tensor) is not tensor:
             raise StateError(
-                f"state: two tensors have the name {name!r}, in which dots join the keys; rename "
-                "one of the keys"
+                f"state: two tensors have the name {name!r}, because a name joins keys with dots; "
+                "rename one of the keys"
             )
 
     for name, value in objects:
