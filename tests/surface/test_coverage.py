@@ -34,7 +34,7 @@ WITHOUT = {
     "differentiates, computes or keeps values, whatever they are": """
         assign backward copy_ detach_ fill_ grad prepare realize register_hook requires_grad_
         retain_grad to_device zero_ zero_grad
-        krt.autotune krt.grad krt.jit krt.prepare krt.realize krt.vmap
+        krt.autotune krt.grad krt.jit krt.prepare krt.realize krt.summary krt.view krt.vmap
     """,
     "calls functions that become loops and choices: tests/func/test_loops.py": """
         krt.cond krt.fori_loop krt.scan krt.switch krt.while_loop
