@@ -59,7 +59,9 @@ def run(script: str, arguments: list[str], output: str) -> int:
         JitFunction.made = None
     shown = _page(made)
     shown.save(output)
-    print(f"{output}: {len(shown.records)} plans of {script}, {len(shown.html) / 1e3:.0f} KB")
+    count = len(shown.records)
+    plans = "1 plan" if count == 1 else f"{count} plans"
+    print(f"{output}: {plans} of {script}, {len(shown.html) / 1e3:.0f} KB")
     return 0
 
 

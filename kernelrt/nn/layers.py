@@ -69,7 +69,8 @@ class Linear(Module):
         self.in_features = positive("in_features", in_features)
         self.out_features = positive("out_features", out_features)
         self.weight = parameter((out_features, in_features), dtype)
-        self.bias = parameter((out_features,), dtype) if bias else None
+        # Any: as with PyTorch's layers, code that made the bias may use it without a check for None.
+        self.bias: Any = parameter((out_features,), dtype) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

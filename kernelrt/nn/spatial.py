@@ -106,7 +106,8 @@ class _Convolution(Module):
         both = out_channels, in_channels
         first, second = both[self._filters], both[1 - self._filters] // groups
         self.weight = parameter((first, second, *self.kernel_size), dtype)
-        self.bias = parameter((out_channels,), dtype) if bias else None
+        # Any: as with PyTorch's layers, code that made the bias may use it without a check for None.
+        self.bias: Any = parameter((out_channels,), dtype) if bias else None
         self.reset_parameters()
 
     def __init_subclass__(cls) -> None:

@@ -270,7 +270,7 @@ def test_view_draws_the_plans_of_a_script(tmp_path: Path) -> None:
     done = run("view", "-o", str(target), str(script), "--epochs", "3")
     assert done.returncode == 0, done.stderr
     assert "ran with ['--epochs', '3']" in done.stdout
-    assert f"{target}: 1 plans of {script}" in done.stdout
+    assert f"{target}: 1 plan of {script}" in done.stdout
     assert "twice" in target.read_text(encoding="utf-8")
 
 
