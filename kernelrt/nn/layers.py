@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -69,7 +69,7 @@ class Linear(Module):
         self.in_features = positive("in_features", in_features)
         self.out_features = positive("out_features", out_features)
         self.weight = parameter((out_features, in_features), dtype)
-        # Any: as with PyTorch's layers, code that made the bias may use it without a check for None.
+        # Any: code that asked for a bias uses it without a check for None, as with PyTorch.
         self.bias: Any = parameter((out_features,), dtype) if bias else None
         self.reset_parameters()
 

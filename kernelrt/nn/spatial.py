@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from types import FunctionType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -106,7 +106,7 @@ class _Convolution(Module):
         both = out_channels, in_channels
         first, second = both[self._filters], both[1 - self._filters] // groups
         self.weight = parameter((first, second, *self.kernel_size), dtype)
-        # Any: as with PyTorch's layers, code that made the bias may use it without a check for None.
+        # Any: code that asked for a bias uses it without a check for None, as with PyTorch.
         self.bias: Any = parameter((out_channels,), dtype) if bias else None
         self.reset_parameters()
 
