@@ -32,6 +32,7 @@ from bench import (
     threads,
 )
 from bench.cases import OURS, Case, PeerMissingError
+from bench.plot import bars
 from bench.timing import measure
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a rough result in less time")
     parser.add_argument("--paired", action="store_true", help="show one and two threads in one row")
     parser.add_argument("--sides", action="store_true", help="also print the time of every side")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="also draw the ratios to an SVG file (matplotlib)"
+    )
     options = parser.parse_args(argv)
     for name in options.groups:
         if name not in GROUPS:
@@ -89,11 +93,14 @@ def main(argv: list[str] | None = None) -> int:
     print(machine(), end="\n\n")
     print(PAIRED if options.paired else SINGLE, flush=True)
     details: list[str] = []
+    ratios: list[tuple[str, float, str]] = []
     held: Row | None = None
     for group in options.groups or GROUPS:
         for case in GROUPS[group]():
             samples = run(case, **(QUICK if options.quick else FULL))
             row = row_of(case, samples)
+            if row.ratio:
+                ratios.append((row.title, float(row.ratio), row.name))
             if not options.paired:
                 print(row, flush=True)
             elif held and row.title == held.title.removesuffix(ONE) + TWO:
@@ -112,6 +119,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.sides:
         print("\n| what | side | median | least |\n|---|---|---|---|")
         print("\n".join(details))
+    if options.plot:
+        given = sys.argv[1:] if argv is None else argv
+        command = f"python -m bench.report {' '.join(given)}"
+        bars(ratios, options.plot, f"{command}\n{machine()}")
     return 0
 
 
