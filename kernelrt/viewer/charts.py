@@ -90,7 +90,7 @@ def graph(record: PlanRecord, colors: Colors, prefix: str) -> str:
     height = max(map(len, waves.values()), default=1) * (high + _GAP[1]) + 26
     out = [_open(width, height)]
     out += [_label(4 + wave * (wide + _GAP[0]), 13, f"wave {wave}", "dim") for wave in waves]
-    after = {row.id: set(row.after) for row in rows}
+    after = {row.id: set(row.after) & at.keys() for row in rows}
     for row in rows:
         for source in _direct(row.id, after):
             (x1, y1), (x2, y2) = at[source], at[row.id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import linecache
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,10 @@ _AROUND: Final = 2
 _MOST_NAMED: Final = 3
 _LEAST_LOSS: Final = 0.03
 _MOST_DECISIONS: Final = 250
+#: Maximum number of ops to draw and list; the slowest are kept.
+_MOST_OPS: Final = 200
+#: Profiled time, as a multiple of the time of a run, from which the page says that they differ.
+_SLOWED: Final = 1.2
 
 
 def page(records: Sequence[PlanRecord], peaks: Sequence[Peaks]) -> str:
@@ -45,11 +50,18 @@ def page(records: Sequence[PlanRecord], peaks: Sequence[Peaks]) -> str:
     return "\n".join([*out, "</html>"])
 
 
-def _plan(record: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:
-    colors = charts.Colors(row for row in record.ops)
+def _plan(whole: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:
+    colors = charts.Colors(whole.ops)
+    record = _slowest(whole)
     yield f'<h1 id="{prefix}plan">{_text(record.name)}</h1>'
     yield f'<p class="dim">{_text(record.text)}</p>'
-    yield f"<p>{_headline(record)}</p>"
+    yield f"<p>{_headline(whole)}</p>"
+    if record is not whole:
+        left = 1 - record.total / (whole.total or 1.0)
+        yield (
+            f"<p>Of {len(whole.ops):,} ops, the page has the {len(record.ops)} slowest; the others "
+            f"take {left:.0%} of the time.</p>"
+        )
     yield _worth_improving(record, peaks, prefix)
     yield charts.legend(colors)
     yield "<h2>Kernels by wave: the ops of a wave depend only on earlier waves</h2>"
@@ -58,10 +70,10 @@ def _plan(record: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:
     yield f'<div class="scroll">{charts.timeline(record, colors, prefix)}</div>'
     yield f'<div class="row"><div><h2>Roofline, {_threads(peaks.threads)}</h2>'
     yield f'<div class="scroll">{charts.roofline(record, colors, peaks, prefix)}</div></div>'
-    yield f"<div><h2>Arena: memory of intermediates over the ops</h2>{charts.arena(record)}"
+    yield f"<div><h2>Arena: memory of intermediates over the ops</h2>{charts.arena(whole)}"
     yield f'<p class="dim">{_text(record.memory)}</p></div></div>'
     yield "<h2>Lines of source, with their share of the time</h2>"
-    yield from _sources(record)
+    yield from _sources(whole)
     yield "<h2>Ops, slowest first</h2>"
     yield from _table(record, colors, peaks, prefix)
     yield f"<h2>Fusion: {len(record.decisions)} decisions</h2>"
@@ -69,6 +81,14 @@ def _plan(record: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:
     more = len(record.decisions) - len(shown)
     text = "\n".join([*shown, *([f"({more} more; plan.explain() has all)"] if more else [])])
     yield f"<details><summary>Values that were fused or stored, and why</summary><pre>{_text(text)}</pre></details>"  # noqa: E501
+
+
+def _slowest(record: PlanRecord) -> PlanRecord:
+    """Return the record itself, or if it has many ops, one of the slowest in execution order."""
+    if len(record.ops) <= _MOST_OPS:
+        return record
+    kept = {row.id for row in sorted(record.ops, key=lambda row: -row.seconds)[:_MOST_OPS]}
+    return replace(record, ops=[row for row in record.ops if row.id in kept])
 
 
 def _headline(record: PlanRecord) -> str:
@@ -80,6 +100,8 @@ def _headline(record: PlanRecord) -> str:
         f"{flops / total / 1e9:.3g} GFLOP/s, {nbytes / total / 1e9:.3g} GB/s, "
         f"{_threads(record.threads)}"
     )
+    if record.total > _SLOWED * record.run:
+        text += "; reading the clock after each op makes them slower than a plain run"
     parts = [
         (times.trace, "tracing"), (times.schedule, "scheduling"), (times.compile, "compiling"),
         (times.assemble, "assembling"),

@@ -236,3 +236,18 @@ def test_the_peaks_of_the_machine_are_positive():
     limits = Peaks(flops=100.0, memory=1.0, cache=10.0, threads=1)
     assert limits.least(flops=200, nbytes=5) == 2
     assert limits.least(flops=1, nbytes=50) == 5
+
+
+def test_a_long_plan_has_a_short_page():
+    def many(x):
+        for _ in range(150):
+            x = (x @ x).tanh().sort(0).values
+        return x
+
+    view = krt.view(krt.jit(many), krt.rand(4, 4))
+    page = check(view)
+    [record] = view.records
+    assert len(record.ops) > 200
+    assert "the page has the 200 slowest" in "".join(page.words)
+    assert sum(name.startswith("op") for name in page.ids) == 200
+    assert len(view.html) < 400_000
