@@ -225,7 +225,8 @@ def _closed_ranges(nodes: list[UOp]) -> None:
         elif node.op is Op.STORE and inner:
             loop = next(iter(inner))
             raise SpecError(
-                f"kernel stage: {node!r}: RANGE {loop.arg} is used outside its {owner[loop]!r}"
+                f"kernel stage: {node!r}: uses RANGE {loop.arg}, which only the operands of "
+                f"{owner[loop]!r} may use"
             )
         open_ranges[node] = inner
     for node in nodes:

@@ -144,7 +144,9 @@ def _verify_tile(r: UOp, tile: Tile, target: DeviceSpec) -> None:
 def _verify_chunks(info: Analysis, tiling: Tiling) -> None:
     if tiling.chunked is None:
         if tiling.share:
-            raise SpecError(f"share: expected 0 where no RANGE is chunked, not {tiling.share}")
+            raise SpecError(
+                f"share: expected 0 elements per chunk, as chunked is None, not {tiling.share}"
+            )
         return
     if tiling.chunked not in _splittable(info, tiling.order):
         raise SpecError(

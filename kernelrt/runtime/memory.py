@@ -298,7 +298,7 @@ class PlanMemory:
     def _arrays_of(self, index: int, buffers: Sequence[Buffer | None]) -> list[Any]:
         op = self._ops[index]
         if not isinstance(op, PreparedCustomFunction):
-            raise PlanBuildError(f"{op.label} is not a custom function")
+            raise PlanBuildError(f"arrays are made only for custom functions, not for {op.label}")
         arrays: list[Any] = []
         for position, b in enumerate(op.buffer_indices):
             if self._layout.root_of(b).port:

@@ -281,7 +281,7 @@ class Muon(Optimizer):
     @classmethod
     def _prepare(cls, group: Group) -> None:
         if group["ns_steps"] >= 100:
-            raise ShapeError(f"ns_steps: expected less than 100, not {group['ns_steps']}")
+            raise ShapeError(f"ns_steps: expected fewer than 100, not {group['ns_steps']}")
         for i, param in enumerate(group.params):
             if param.ndim != 2 + (group.members is not None):
                 raise ShapeError(

@@ -166,7 +166,8 @@ class ConvolutionMethods(_Below):
         channels, filters = self._check_channels(name, n, w, groups)
         if filters != channels:
             raise ShapeError(
-                f"weight: expected filters for {channels} input channels (axis 0), not {filters}"
+                f"weight: expected size {channels} on its axis 0, one for each input channel, not "
+                f"{filters}"
             )
         outputs = groups * w._static_size(1, name)
         strides = per_axis(stride, n, "stride", least=1)

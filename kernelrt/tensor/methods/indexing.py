@@ -383,14 +383,17 @@ class IndexingMethods(_Below):
         indices = self._lift(index, "index")
         if not indices.dtype.is_int:
             raise DTypeError(f"index: expected integers, not {indices.dtype.name}")
-        end: str | None = ""
-        if indices.ndim == self.ndim:
-            others = (*self.dims[:axis], *self.dims[axis + 1 :])
-            end = first_lack(others, (*indices.dims[:axis], *indices.dims[axis + 1 :]))
+        if indices.ndim != self.ndim:
+            raise ShapeError(
+                f"index: {name} expects {self.ndim} axes, as in the tensor, not shape "
+                f"{format_shape(indices.dims)}"
+            )
+        others = (*self.dims[:axis], *self.dims[axis + 1 :])
+        end = first_lack(others, (*indices.dims[:axis], *indices.dims[axis + 1 :]))
         if end is not None:
             raise ShapeError(
-                f"index: {name} expects {self.ndim} axes, of which only axis {axis} may be longer "
-                f"than in the tensor's shape {format_shape(self.dims)}, not shape "
+                f"index: {name} expects every axis except {axis} to be at most as long as in the "
+                f"tensor's shape {format_shape(self.dims)}, not shape "
                 f"{format_shape(indices.dims)}{end}"
             )
         node = checked(indices.uop, self.dims[axis], from_end=from_end)

@@ -407,8 +407,8 @@ class MovementMethods(_Below):
         return ShapeError(
             f"{name}: the size {format_size(self.dims[axis])} of axis {axis} is known only at "
             f"run time, from {least} to {most}, and the number of parts depends on it; give the "
-            f"size of each part, as in x.split((2, x.shape[{axis}] - 2)), narrow the bounds of its "
-            "Variable, or leave the axis out of dynamic"
+            f"size of each part, as in x.split((2, x.shape[{axis}] - 2)), narrow the bounds of the "
+            "Variables in the size of the axis, or leave the axis out of dynamic"
         )
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
@@ -591,6 +591,6 @@ def _cut(width: Dim) -> Dim:
     if low < 0 < high:
         raise ShapeError(
             f"pad: whether {format_size(width)} adds or removes elements is known only at run "
-            "time; narrow the bounds of its Variables"
+            "time; narrow the bounds of the Variables in this width"
         )
     return width if low < 0 else 0

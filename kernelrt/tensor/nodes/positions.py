@@ -212,7 +212,8 @@ def position(item: object, size: Dim, axis: int) -> Dim:
         if dim_span(item)[0] < 0 or dim_span(room)[0] < 1:
             raise IndexBoundsError(
                 f"index: {format_size(item)} may be out of range for axis {axis} with size "
-                f"{format_size(size)}; narrow the bounds of its Variables"
+                f"{format_size(size)}; narrow the bounds of the Variables in the index or in the "
+                "size"
             )
         return item
     if isinstance(item, bool | np.bool_) or not isinstance(item, int | np.integer):
@@ -248,7 +249,8 @@ def limit(item: object, default: Dim, size: Dim, axis: int, *, back: bool = Fals
         if dim_span(item)[0] < 0 or dim_span(room)[0] < 0:
             raise IndexBoundsError(
                 f"index: the slice end {format_size(item)} may lie outside axis {axis} with size "
-                f"{format_size(size)}; narrow the bounds of its Variables"
+                f"{format_size(size)}; narrow the bounds of the Variables in the slice end or in "
+                "the size"
             )
         return end
     item = index_of(item)
