@@ -155,6 +155,7 @@ typedef struct krt_host {
  * that does not exist in the child is free there. It must not move while it is held. */
 typedef struct krt_lock {
     _Atomic uint32_t word;
+    _Atomic uint32_t overdue; /* number of threads that have waited long: they are served next */
     _Atomic uintptr_t holder; /* identifies the thread that holds it; 0: none */
     struct krt_lock *below;   /* the lock that the holder took before */
 } krt_lock;

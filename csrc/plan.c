@@ -5,6 +5,7 @@
 #include "pool.h"
 #include "thread.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -14,7 +15,13 @@
 
 /* A lock word contains the fork epoch in which it was written, above two bits of state. A word of
  * an earlier epoch was written by the parent process: its holder does not exist here. */
-enum { FREE = 0, HELD = 1, HELD_AND_WAITED_FOR = 2, STATE = 3, EPOCH = 4 };
+enum { FREE = 0, HELD = 1, HELD_AND_WAITED_FOR = 2, RESERVED = 3, STATE = 3, EPOCH = 4 };
+
+/* A thread that runs a plan in a loop takes the lock again before a waiting thread has woken up. So
+ * a thread that has waited for OVERDUE_NS is served next: a release then leaves the lock RESERVED,
+ * and other threads take it only if it stays RESERVED for RESERVED_NS. */
+#define OVERDUE_NS 2000000
+#define RESERVED_NS 1000000
 
 static uint32_t epoch; /* a forked child increments it before it has a second thread */
 
@@ -142,28 +149,57 @@ krt_status krt_lock_acquire(krt_lock *lock, int64_t timeout_ns)
 
 static krt_status wait_for(krt_lock *lock, uint32_t seen, int64_t timeout_ns)
 {
-    int64_t deadline = krt_clock_ns() + timeout_ns;
+    int64_t start = krt_clock_ns(), reserved_since = 0;
     uint32_t state = HELD; /* changes after one wait: others may still wait */
+    bool overdue = false;
+    krt_status status = KRT_OK;
     for (;;) {
-        if ((seen & STATE) == FREE || (seen & ~(uint32_t)STATE) != epoch) {
+        bool ours = (seen & ~(uint32_t)STATE) == epoch;
+        int64_t now = krt_clock_ns(), left = start + timeout_ns - now;
+        bool reserved = ours && (seen & STATE) == RESERVED;
+        if (!reserved)
+            reserved_since = 0;
+        else if (!reserved_since)
+            reserved_since = now;
+        bool may_take = !ours || (seen & STATE) == FREE ||
+                        (reserved && (overdue || now - reserved_since >= RESERVED_NS));
+        if (may_take) {
+            if (!ours) /* the threads that waited do not exist in this process */
+                atomic_store_explicit(&lock->overdue, 0, memory_order_relaxed);
             if (atomic_compare_exchange_weak_explicit(&lock->word, &seen, epoch | state,
                                                       memory_order_acquire,
                                                       memory_order_relaxed))
-                return KRT_OK;
+                break;
             continue;
         }
-        int64_t left = deadline - krt_clock_ns();
-        if (left <= 0)
-            return KRT_TIMEOUT;
+        if (left <= 0) {
+            status = KRT_TIMEOUT;
+            break;
+        }
+        if (!overdue && now - start >= OVERDUE_NS) {
+            atomic_fetch_add_explicit(&lock->overdue, 1, memory_order_relaxed);
+            overdue = true;
+        }
+        if (reserved) {
+            krt_wait(&lock->word, seen, left < RESERVED_NS ? left : RESERVED_NS);
+            state = HELD_AND_WAITED_FOR;
+            seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
+            continue;
+        }
         uint32_t waited_for = epoch | HELD_AND_WAITED_FOR;
         if (seen != waited_for &&
             !atomic_compare_exchange_weak_explicit(&lock->word, &seen, waited_for,
                                                    memory_order_relaxed, memory_order_relaxed))
             continue;
+        if (!overdue && left > OVERDUE_NS)
+            left = OVERDUE_NS;
         krt_wait(&lock->word, waited_for, left);
         state = HELD_AND_WAITED_FOR;
         seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
     }
+    if (overdue)
+        atomic_fetch_sub_explicit(&lock->overdue, 1, memory_order_relaxed);
+    return status;
 }
 
 void krt_lock_release(krt_lock *lock)
@@ -173,9 +209,11 @@ void krt_lock_release(krt_lock *lock)
         at = &(*at)->below;
     *at = lock->below;
     atomic_store_explicit(&lock->holder, 0, memory_order_relaxed);
-    uint32_t was = atomic_exchange_explicit(&lock->word, epoch | FREE, memory_order_release);
+    bool overdue = atomic_load_explicit(&lock->overdue, memory_order_relaxed);
+    uint32_t next = epoch | (overdue ? RESERVED : FREE);
+    uint32_t was = atomic_exchange_explicit(&lock->word, next, memory_order_release);
     if ((was & STATE) == HELD_AND_WAITED_FOR)
-        krt_wake(&lock->word, 1);
+        krt_wake(&lock->word, overdue ? INT_MAX : 1);
 }
 
 void krt_locks_before_fork(void) { pthread_mutex_lock(&waiters_mutex); }
@@ -187,6 +225,8 @@ void krt_locks_after_fork(bool in_child)
         epoch += EPOCH;
         for (krt_lock *held = innermost; held; held = held->below)
             atomic_store_explicit(&held->word, epoch | HELD, memory_order_relaxed);
+        for (krt_lock *held = innermost; held; held = held->below)
+            atomic_store_explicit(&held->overdue, 0, memory_order_relaxed);
     }
     pthread_mutex_unlock(&waiters_mutex);
 }

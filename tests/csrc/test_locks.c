@@ -157,11 +157,55 @@ static void test_fork_during_a_run(void)
     in_child(run_in_child);
 }
 
+/* Threads that release a lock and take it again at once must not starve a thread that waits. Each
+ * holds the lock for a millisecond; the waiting thread gets it before they held it ENOUGH times. */
+enum { GREEDY = 2, SERVED = 20, ENOUGH = 200 };
+static _Atomic bool satisfied;
+static _Atomic long greedy_runs;
+
+static void *take_again_at_once(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&satisfied)) {
+        if (krt_lock_acquire(&locks[0], 50000000) != KRT_OK)
+            continue;
+        int64_t until = krt_clock_ns() + 1000000;
+        while (krt_clock_ns() < until)
+            krt_relax();
+        atomic_fetch_add(&greedy_runs, 1);
+        krt_lock_release(&locks[0]);
+    }
+    return NULL;
+}
+
+static void test_a_waiting_thread_is_served(void)
+{
+    pthread_t threads[GREEDY];
+    for (int t = 0; t < GREEDY; ++t)
+        CHECK(!pthread_create(&threads[t], NULL, take_again_at_once, NULL));
+    while (!atomic_load(&greedy_runs))
+        usleep(100);
+    for (int i = 0; i < SERVED; ++i) {
+        long before = atomic_load(&greedy_runs);
+        while (krt_lock_acquire(&locks[0], 50000000) == KRT_TIMEOUT)
+            CHECK(atomic_load(&greedy_runs) < before + ENOUGH);
+        CHECK(atomic_load(&greedy_runs) < before + ENOUGH);
+        krt_lock_release(&locks[0]);
+    }
+    atomic_store(&satisfied, true);
+    for (int t = 0; t < GREEDY; ++t)
+        CHECK(!pthread_join(threads[t], NULL));
+    CHECK(!locks[0].overdue);
+    CHECK(krt_lock_acquire(&locks[0], 1000000000) == KRT_OK);
+    krt_lock_release(&locks[0]);
+}
+
 int main(void)
 {
     test_one_thread();
     test_a_ring_is_broken();
     test_no_false_alarm();
+    test_a_waiting_thread_is_served();
     test_fork();
     test_fork_during_a_run();
     return 0;
