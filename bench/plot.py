@@ -43,7 +43,7 @@ def bars(rows: Sequence[tuple[str, float, str]], path: Path, caption: str) -> No
         axes.barh(places, ratios, color=colors, height=0.66)
         axes.axvline(1, color="#555", linewidth=0.8)
         axes.set_xscale("log")
-        axes.set_xlim(min(0.8, *ratios) * 0.9, max(ratios) * 3.6)
+        axes.set_xlim(min(0.8, *ratios) * 0.9, max(ratios) * 6)
         ticks = [tick for tick in (0.1, 0.5, 1, 2, 5, 10, 20, 50, 100)
                  if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]  # fmt: skip
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
