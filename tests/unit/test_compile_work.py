@@ -14,6 +14,7 @@ from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.backend.llvm.emitter import Emitter
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, const
+from kernelrt.loops.passes import prefetch
 from kernelrt.schedule.fuse import index_maps
 from kernelrt.schedule.fuse.fusion_groups import Group
 from kernelrt.schedule.kernels.canonical_form import Forms
@@ -223,3 +224,21 @@ def test_slices_of_state_are_read_before_it_is_written():
         rotate()
         expected = np.concatenate([expected[1:] + expected[:-1], expected[:1] * 2])
         np.testing.assert_array_equal(state.numpy(), expected)
+
+
+def test_lines_to_prefetch_are_counted_before_they_are_made(monkeypatch):
+    made = Counter()
+    real = prefetch.simplify
+
+    def counted(index):
+        made["lines"] += 1
+        return real(index)
+
+    monkeypatch.setattr(prefetch, "simplify", counted)
+
+    def gradient(a):
+        x = a.clone().requires_grad_()
+        return krt.grad(nn.functional.conv2d(x, x).square().sum(), x)
+
+    krt.jit(gradient).plan(krt.rand(8, 8, 65, 23))
+    assert made["lines"] < 1000

@@ -210,8 +210,7 @@ def read_after(
     found: list[UOp] = []
     for x in dict.fromkeys(x for value in values for x in direct_loads(info, value)):
         if is_known(x) and is_beyond(x, device) and set(closed[-2:]) <= info.deps[x]:
-            lines = _row_after(info, x, opened, closed, tiles)
-            found += lines if len(lines) <= min(most, MOST_LINES) else []
+            found += _row_after(info, x, opened, closed, tiles, min(most, MOST_LINES))
     return tuple(found)
 
 
@@ -221,8 +220,12 @@ def _row_after(
     opened: Sequence[UOp],
     closed: Sequence[UOp],
     tiles: Mapping[UOp, Tile],
+    most: int,
 ) -> list[UOp]:
-    """Return the LOAD `x` in the next tile, at the lines of one iteration of `closed[-2]`."""
+    """Return the LOAD `x` in the next tile, at the lines of one iteration of `closed[-2]`.
+
+    Return nothing if these are more than `most` lines.
+    """
     row, along = closed[-2:]
     steps = {r: stride(x.src[1], r) for r in info.deps[x]}
     if None in steps.values() or min(steps[row] or 0, steps[along] or 0) <= 0:
@@ -241,6 +244,8 @@ def _row_after(
     if begins is None:
         return []
     factor = tiles.get(last, ONE).factor
+    if factor * lines > most:
+        return []
     # With sliding windows, one tap prefetches each row.
     at = {r: const(0, r.dtype) for r in opened if far.get(r, 0) < far[last]}
     at[along] = const(0, along.dtype)
