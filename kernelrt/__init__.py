@@ -354,7 +354,6 @@ if TYPE_CHECKING:
     from kernelrt import viewer as viewer
     from kernelrt._dtypes import *  # noqa: F403 - dtypes with names of Python builtins
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
-    from kernelrt.runtime import ExecutionPlan as _ExecutionPlan
     from kernelrt.tensor.eager.debug_modes import debug_nans, detect_anomaly, disable_jit
     from kernelrt.tensor.free_functions.from_methods import *  # noqa: F403
     from kernelrt.tensor.tracing.ffi_calls import call
@@ -389,12 +388,12 @@ else:  # type checkers would accept any name if they saw __getattr__
     )  # fmt: skip
 
 
-def _plan_html(plan: "_ExecutionPlan") -> str:
-    from kernelrt.viewer import view
+def _html_of(value: object) -> str | None:
+    from kernelrt.viewer.notebook import html_of
 
-    return view(plan)._repr_html_()
+    return html_of(value)
 
 
-_displays.plan_html = _plan_html
+_displays.html_of = _html_of
 check_environment()
 del check_environment

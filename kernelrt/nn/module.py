@@ -17,6 +17,7 @@ from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.nodes.arguments import flag, type_of_to
 from kernelrt.tensor.state import local
+from kernelrt.util import displays
 from kernelrt.util.unsupported_names import MODULE, install
 
 __all__ = ["Module"]
@@ -473,6 +474,10 @@ class Module(Observed):
     def extra_repr(self) -> str:
         """Return the text between the parentheses of this module's repr."""
         return ""
+
+    def _repr_html_(self) -> str | None:
+        """Return a table of the submodules and their parameters, for notebooks."""
+        return displays.html_of(self)
 
     def __repr__(self) -> str:
         lines = [

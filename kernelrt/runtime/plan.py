@@ -444,7 +444,7 @@ class ExecutionPlan(PlanAccessors):
 
     def _repr_html_(self) -> str | None:
         """Draw the plan in a notebook, as :func:`kernelrt.view` does."""
-        return None if self.released else displays.plan_html(self)
+        return None if self.released else displays.html_of(self)
 
     @property
     def arena_parts(self) -> list[plan_report.ArenaPart]:

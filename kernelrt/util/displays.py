@@ -1,6 +1,6 @@
-"""The function that draws plans for notebooks.
+"""The function that draws plans, tensors and modules for notebooks.
 
-Plans are below the code that draws them, so `kernelrt/__init__.py` connects the two.
+They are below the code that draws them, so `kernelrt/__init__.py` connects the two.
 """
 
 from __future__ import annotations
@@ -10,6 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["plan_html"]
+__all__ = ["html_of"]
 
-plan_html: Callable[[Any], str | None] = lambda plan: None  # noqa: ARG005, E731
+html_of: Callable[[Any], str | None] = lambda value: None  # noqa: ARG005, E731

@@ -25,6 +25,7 @@ from kernelrt.tensor.nodes.arguments import take_by_value, type_of_to
 from kernelrt.tensor.nodes.positions import known
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.tracing.trace import forbid, is_tracing
+from kernelrt.util import displays
 from kernelrt.util.lazy_import import Module, load
 
 if TYPE_CHECKING:
@@ -323,6 +324,10 @@ class ConversionMethods(_Below):
         if self.requires_grad:
             tail += ", requires_grad=True"
         return f"tensor({text}{tail})"
+
+    def _repr_html_(self) -> str | None:
+        """Return a table for notebooks; None for a tensor without values."""
+        return displays.html_of(self)
 
     # ---- dtypes
     def to(

@@ -1,0 +1,115 @@
+"""What notebooks show of plans, tensors and modules."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.nn import Module
+from kernelrt.runtime import ExecutionPlan
+from kernelrt.tensor import Tensor, views
+from kernelrt.viewer import view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["html_of"]
+
+#: Rows and columns of a tensor that are shown at each end of an axis.
+_SHOWN: Final = 4
+#: Color of the element that is largest in magnitude; smaller ones are paler.
+_WARM, _COLD = "213, 94, 0", "0, 114, 178"
+
+
+def html_of(value: object) -> str | None:
+    """Return HTML for a plan, tensor or module; None to leave it to repr()."""
+    if isinstance(value, ExecutionPlan):
+        return view(value)._repr_html_()
+    if isinstance(value, Tensor):
+        return _tensor(value)
+    if isinstance(value, Module):
+        return _module(value)
+    return None
+
+
+# ---- tensors
+
+
+def _tensor(tensor: Tensor) -> str | None:
+    """Return a table of the elements of a vector or matrix, colored by value, and a caption."""
+    if repr(tensor).startswith("<") or not is_static(tensor.dims):
+        return None  # it has no elements yet
+    caption = f"{tensor.dtype.name} {format_shape(tensor.dims)}, {tensor.nbytes:,} bytes"
+    if tensor.requires_grad:
+        caption += ", requires_grad=True"
+    source = tensor.cast(dt.float32) if tensor.dtype is dt.bfloat16 else tensor
+    found = views.values_of(source)
+    values = source.numpy() if found is None else found
+    body = _matrix(np.atleast_2d(values)) if values.ndim in (1, 2) and values.size else (
+        f"<pre>{html.escape(np.array2string(values, separator=', '))}</pre>"
+    )  # fmt: skip
+    return f"<div>{body}<small>{html.escape(caption)}</small></div>"
+
+
+def _matrix(values: np.ndarray[Any, Any]) -> str:
+    rows, columns = (_ends(n) for n in values.shape)
+    shown = values[np.ix_([i for i in rows if i >= 0], [j for j in columns if j >= 0])]
+    finite = np.abs(shown[np.isfinite(shown)].astype(np.float64))
+    most = float(finite.max(initial=0.0)) or 1.0
+    out = ["<table style='font-family:monospace'>"]
+    for i in rows:
+        cells = [
+            "<td>…</td>" if i < 0 or j < 0 else _cell(values[i, j], most) for j in columns
+        ]
+        out.append(f"<tr>{''.join(cells)}</tr>")
+    return "".join([*out, "</table>"])
+
+
+def _cell(value: Any, most: float) -> str:
+    text = f"{value:.4g}" if isinstance(value, np.floating) else str(value)
+    number = float(value)
+    strength = 0.5 * abs(number) / most if np.isfinite(number) else 0.8
+    color = _COLD if number < 0 else _WARM
+    return f"<td style='background:rgba({color},{strength:.2f})'>{text}</td>"
+
+
+def _ends(n: int) -> list[int]:
+    """Return the positions to show of an axis, with -1 for those left out."""
+    if n <= 2 * _SHOWN + 1:
+        return list(range(n))
+    return [*range(_SHOWN), -1, *range(n - _SHOWN, n)]
+
+
+# ---- modules
+
+
+def _module(module: Module) -> str:
+    """Return a table of a module and its submodules with their parameters."""
+    rows = [("module", "options", "parameters")]
+    for name, each in module.named_modules():
+        indent = "  " * (name.count(".") + 1) if name else ""
+        own = name.rpartition(".")[2]
+        title = f"{indent}{own}: {type(each).__name__}" if name else type(each).__name__
+        rows.append((title, each.extra_repr(), f"{_count(each.parameters()):,}"))
+    return _table(rows)
+
+
+def _count(parameters: Iterable[Tensor]) -> int:
+    return sum(p.nbytes // p.dtype.itemsize for p in parameters)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    head, *body = (
+        "".join(
+            f"<td style='text-align:{'right' if n == len(row) - 1 else 'left'};white-space:pre'>"
+            f"{html.escape(cell)}</td>"
+            for n, cell in enumerate(row)
+        )
+        for row in rows
+    )
+    lines = "".join(f"<tr>{line}</tr>" for line in body)
+    return f"<table><thead><tr>{head}</tr></thead>{lines}</table>"
