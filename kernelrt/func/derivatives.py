@@ -269,7 +269,8 @@ def jvp(
     for given, name in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(given, tuple | list):
             raise DTypeError(
-                f"{name}: expected a tuple or list of arguments, not {type(given).__name__}"
+                f"{name}: expected a tuple or list with an item for each argument, not "
+                f"{type(given).__name__}"
             )
     level = Level("jvp")
     out, _, tangents_of, aux = _pushing(level, f, primals, "jvp", has_aux=has_aux)

@@ -116,7 +116,10 @@ def _verify_outside(info: Analysis, tiling: Tiling) -> None:
     for fold in _folds(info):
         inside = [r for r in fold.src[1:] if r in tiling.outside]
         if inside != list(fold.src[1 : 1 + len(inside)]):
-            raise SpecError(f"outside: expected outermost RANGEs of the sum, not {inside}")
+            raise SpecError(
+                "outside: of the RANGEs of a REDUCE, expected the first ones without a gap, not "
+                f"{inside} of {list(fold.src[1:])}"
+            )
         known += inside
     if known != list(tiling.outside):
         raise SpecError(

@@ -132,5 +132,5 @@ def _plans(target: object, args: tuple[Any, ...]) -> list[tuple[str, ExecutionPl
     if args:
         return [(name, target.plan(*args))]
     if not target.plans:
-        raise JitError(f"{name} has no plan yet; call it first, or pass arguments to view")
+        raise JitError(f"{name} has no plan yet; call it first, or call view(f, *args)")
     return [(name, plan) for plan in target.plans]

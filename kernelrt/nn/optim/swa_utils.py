@@ -106,7 +106,7 @@ class AveragedModel(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if device not in (None, "cpu"):
-            raise ShapeError(f"device: expected 'cpu', not {device!r}")
+            raise ShapeError(f"device: expected 'cpu' or None, not {device!r}")
         if not isinstance(model, Module):
             refuse_torch_module(model, "model")
             raise DTypeError(f"model: expected a Module, not {type(model).__name__}")

@@ -342,7 +342,8 @@ def _write(key: Tensor, counter: Tensor, seed: int) -> None:
 def _outside(what: str) -> None:
     if state.local.trace is not None:
         raise JitError(
-            f"{what} inside a traced function has no effect on later calls; call it outside"
+            f"{what} in a traced function would run only during the trace, not in later calls; "
+            "call it outside"
         )
 
 
