@@ -367,7 +367,7 @@ static krt_status run_pipeline_serially(krt_graph *graph, const krt_task *task)
         if (is_time_to_poll(graph, task) &&
             atomic_load_explicit(&graph->phase, memory_order_relaxed) == RUNNING)
             status = krt_plan_act(plan, task->op, STOP_POLL, graph->context,
-                                      &graph->failed_op);
+                                  &graph->failed_op);
     }
     if (graph->samples)
         krt_pipeline_end_samples(plan, task->op, start, krt_clock_ns() - graph->origin_ns, 0,

@@ -155,9 +155,10 @@ typedef struct krt_host {
  * that does not exist in the child is free there. It must not move while it is held. */
 typedef struct krt_lock {
     _Atomic uint32_t word;
-    _Atomic uint32_t overdue; /* number of threads that have waited long: they are served next */
-    _Atomic uintptr_t holder; /* identifies the thread that holds it; 0: none */
-    struct krt_lock *below;   /* the lock that the holder took before */
+    _Atomic bool overdue;        /* a thread has waited long: it is served next */
+    _Atomic int64_t reserved_ns; /* when the lock was last left for such a thread */
+    _Atomic uintptr_t holder;    /* identifies the thread that holds it; 0: none */
+    struct krt_lock *below;      /* the lock that the holder took before */
 } krt_lock;
 
 /* Take `lock` for the calling thread, waiting up to `timeout_ns` (0: not at all).

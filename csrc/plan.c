@@ -18,8 +18,8 @@
 enum { FREE = 0, HELD = 1, HELD_AND_WAITED_FOR = 2, RESERVED = 3, STATE = 3, EPOCH = 4 };
 
 /* A thread that runs a plan in a loop takes the lock again before a waiting thread has woken up. So
- * a thread that has waited for OVERDUE_NS is served next: a release then leaves the lock RESERVED,
- * and other threads take it only if it stays RESERVED for RESERVED_NS. */
+ * a thread that has waited for OVERDUE_NS is served next: a release leaves the lock RESERVED for it,
+ * and other threads take the lock only after RESERVED_NS. */
 #define OVERDUE_NS 2000000
 #define RESERVED_NS 1000000
 
@@ -147,58 +147,50 @@ krt_status krt_lock_acquire(krt_lock *lock, int64_t timeout_ns)
     return status;
 }
 
+/* Whether a thread may take a lock whose word is `seen`. */
+static bool is_free(const krt_lock *lock, uint32_t seen, bool overdue, int64_t now)
+{
+    if ((seen & ~(uint32_t)STATE) != epoch || (seen & STATE) == FREE)
+        return true;
+    return (seen & STATE) == RESERVED &&
+           (overdue || now - atomic_load_explicit(&lock->reserved_ns, memory_order_relaxed) >=
+                           RESERVED_NS);
+}
+
 static krt_status wait_for(krt_lock *lock, uint32_t seen, int64_t timeout_ns)
 {
-    int64_t start = krt_clock_ns(), reserved_since = 0;
+    int64_t start = krt_clock_ns();
     uint32_t state = HELD; /* changes after one wait: others may still wait */
-    bool overdue = false;
-    krt_status status = KRT_OK;
+    bool overdue;
+    krt_status status;
     for (;;) {
-        bool ours = (seen & ~(uint32_t)STATE) == epoch;
         int64_t now = krt_clock_ns(), left = start + timeout_ns - now;
-        bool reserved = ours && (seen & STATE) == RESERVED;
-        if (!reserved)
-            reserved_since = 0;
-        else if (!reserved_since)
-            reserved_since = now;
-        bool may_take = !ours || (seen & STATE) == FREE ||
-                        (reserved && (overdue || now - reserved_since >= RESERVED_NS));
-        if (may_take) {
-            if (!ours) /* the threads that waited do not exist in this process */
-                atomic_store_explicit(&lock->overdue, 0, memory_order_relaxed);
+        overdue = now - start >= OVERDUE_NS;
+        if (is_free(lock, seen, overdue, now)) {
+            status = KRT_OK;
             if (atomic_compare_exchange_weak_explicit(&lock->word, &seen, epoch | state,
                                                       memory_order_acquire,
                                                       memory_order_relaxed))
                 break;
             continue;
         }
-        if (left <= 0) {
-            status = KRT_TIMEOUT;
+        status = KRT_TIMEOUT;
+        if (left <= 0)
             break;
-        }
-        if (!overdue && now - start >= OVERDUE_NS) {
-            atomic_fetch_add_explicit(&lock->overdue, 1, memory_order_relaxed);
-            overdue = true;
-        }
-        if (reserved) {
-            krt_wait(&lock->word, seen, left < RESERVED_NS ? left : RESERVED_NS);
-            state = HELD_AND_WAITED_FOR;
-            seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
-            continue;
-        }
-        uint32_t waited_for = epoch | HELD_AND_WAITED_FOR;
-        if (seen != waited_for &&
-            !atomic_compare_exchange_weak_explicit(&lock->word, &seen, waited_for,
+        uint32_t wanted = epoch | ((seen & STATE) == RESERVED ? RESERVED : HELD_AND_WAITED_FOR);
+        if (seen != wanted &&
+            !atomic_compare_exchange_weak_explicit(&lock->word, &seen, wanted,
                                                    memory_order_relaxed, memory_order_relaxed))
             continue;
-        if (!overdue && left > OVERDUE_NS)
-            left = OVERDUE_NS;
-        krt_wait(&lock->word, waited_for, left);
+        if (overdue) /* each time: a thread that was served before has reset it */
+            atomic_store_explicit(&lock->overdue, true, memory_order_relaxed);
+        int64_t most = (seen & STATE) == RESERVED ? RESERVED_NS : OVERDUE_NS;
+        krt_wait(&lock->word, wanted, left < most ? left : most);
         state = HELD_AND_WAITED_FOR;
         seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
     }
     if (overdue)
-        atomic_fetch_sub_explicit(&lock->overdue, 1, memory_order_relaxed);
+        atomic_store_explicit(&lock->overdue, false, memory_order_relaxed);
     return status;
 }
 
@@ -210,6 +202,8 @@ void krt_lock_release(krt_lock *lock)
     *at = lock->below;
     atomic_store_explicit(&lock->holder, 0, memory_order_relaxed);
     bool overdue = atomic_load_explicit(&lock->overdue, memory_order_relaxed);
+    if (overdue)
+        atomic_store_explicit(&lock->reserved_ns, krt_clock_ns(), memory_order_relaxed);
     uint32_t next = epoch | (overdue ? RESERVED : FREE);
     uint32_t was = atomic_exchange_explicit(&lock->word, next, memory_order_release);
     if ((was & STATE) == HELD_AND_WAITED_FOR)
@@ -223,10 +217,10 @@ void krt_locks_after_fork(bool in_child)
     if (in_child) {
         waiters = NULL; /* the waiters do not exist here; this thread was not one */
         epoch += EPOCH;
-        for (krt_lock *held = innermost; held; held = held->below)
+        for (krt_lock *held = innermost; held; held = held->below) {
             atomic_store_explicit(&held->word, epoch | HELD, memory_order_relaxed);
-        for (krt_lock *held = innermost; held; held = held->below)
-            atomic_store_explicit(&held->overdue, 0, memory_order_relaxed);
+            atomic_store_explicit(&held->overdue, false, memory_order_relaxed);
+        }
     }
     pthread_mutex_unlock(&waiters_mutex);
 }
@@ -247,7 +241,7 @@ krt_status krt_plan_poll(krt_plan *plan)
 }
 
 krt_status krt_plan_act(krt_plan *plan, size_t op, unsigned action,
-                            const krt_context *context, size_t *failed_op)
+                        const krt_context *context, size_t *failed_op)
 {
     krt_status status = KRT_OK;
     *failed_op = op;

@@ -113,7 +113,7 @@ typedef struct krt_context {
 
 /* Do the action of a stop or of an op of the graph. KRT_OK: continue. */
 krt_status krt_plan_act(krt_plan *plan, size_t op, unsigned action,
-                            const krt_context *context, size_t *failed_op);
+                        const krt_context *context, size_t *failed_op);
 
 /* The estimate for one op with its current number of chunks. */
 int64_t krt_record_cost(const krt_record *record);

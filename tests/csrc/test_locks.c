@@ -200,12 +200,38 @@ static void test_a_waiting_thread_is_served(void)
     krt_lock_release(&locks[0]);
 }
 
+/* A lock that is left for a thread which has given up meanwhile stays so for a moment only. */
+static void *give_up(void *unused)
+{
+    (void)unused;
+    CHECK(krt_lock_acquire(&locks[0], 10000000) == KRT_TIMEOUT);
+    return NULL;
+}
+
+static void test_a_reservation_ends(void)
+{
+    pthread_t thread;
+    CHECK(krt_lock_acquire(&locks[0], 0) == KRT_OK);
+    CHECK(!pthread_create(&thread, NULL, give_up, NULL));
+    CHECK(!pthread_join(thread, NULL));
+    CHECK(!locks[0].overdue);
+    atomic_store(&locks[0].overdue, true); /* as if the release had come first */
+    krt_lock_release(&locks[0]);
+    usleep(2000);
+    CHECK(krt_lock_acquire(&locks[0], 0) == KRT_OK);
+    atomic_store(&locks[0].overdue, false);
+    krt_lock_release(&locks[0]);
+    CHECK(krt_lock_acquire(&locks[0], 0) == KRT_OK);
+    krt_lock_release(&locks[0]);
+}
+
 int main(void)
 {
     test_one_thread();
     test_a_ring_is_broken();
     test_no_false_alarm();
     test_a_waiting_thread_is_served();
+    test_a_reservation_ends();
     test_fork();
     test_fork_during_a_run();
     return 0;
