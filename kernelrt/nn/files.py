@@ -28,6 +28,7 @@ from kernelrt.tensor import Tensor
 from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.nodes.arguments import integer
 from kernelrt.util import lazy_import
+from kernelrt.util.atomic_file import writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,19 +113,8 @@ def save(
     safe = target.suffix == _SAFE
     held = _held(state, safe=safe)
     write = _write_safetensors if safe else _write_archive
-    unfinished = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
-    # A random name and O_EXCL: never write to an existing file or through a symbolic link.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-    handle = os.open(unfinished, flags, 0o666)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(held, file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    with writing(target) as file:
+        write(held, file)
 
 
 def _held(state: object, *, safe: bool) -> dict[str, Tensor]:

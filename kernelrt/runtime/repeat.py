@@ -6,8 +6,9 @@ import itertools
 import json
 import statistics
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from kernelrt.util.atomic_file import write_text
 
 if TYPE_CHECKING:
     import os
@@ -120,10 +121,7 @@ class PlanProfile:
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Write :meth:`trace` to a JSON file, atomically."""
-        target = Path(path)
-        unfinished = target.with_name(target.name + ".part")
-        unfinished.write_text(json.dumps(self.trace()), encoding="utf-8")
-        unfinished.replace(target)
+        write_text(path, json.dumps(self.trace()))
 
 
 def _timing(samples: Sequence[KernelProfile]) -> OpTiming:

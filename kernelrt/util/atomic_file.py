@@ -1,0 +1,49 @@
+"""Write files that are whole or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["write_text", "writing"]
+
+
+@contextlib.contextmanager
+def writing(target: Path) -> Iterator[BinaryIO]:
+    """Open a file beside `target` for writing; it replaces `target` at the end of the block.
+
+    If the block raises, `target` stays as it is. The file has a random name and is opened with
+    O_EXCL: this never writes to an existing file or through a symbolic link.
+    """
+    unfinished = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(unfinished, flags, 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(target)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write UTF-8 text to a file, a device or a pipe; return its path.
+
+    A symbolic link stays, and the file that it names is written.
+    """
+    target = Path(path)
+    real = Path(os.path.realpath(target))
+    if real.exists() and not real.is_file():  # replacing a device would remove it
+        real.write_text(text, encoding="utf-8")
+        return target
+    with writing(real) as file:
+        file.write(text.encode())
+    return target
