@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["bars"]
+__all__ = ["ONE", "TWO", "bars"]
 
+#: Ends of the titles of a case with one and with two threads.
 ONE, TWO = ", 1 thread", ", 2 threads"
 OURS, BEHIND = "#0072b2", "#d55e00"
 

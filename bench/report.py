@@ -32,7 +32,7 @@ from bench import (
     threads,
 )
 from bench.cases import OURS, Case, PeerMissingError
-from bench.plot import bars
+from bench.plot import ONE, TWO, bars
 from bench.timing import measure
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ GROUPS = {
 }
 PACKAGES = ("numpy", "llvmlite", "torch", "jax", "onnxruntime", "numba")
 FULL = {"rounds": 40, "block_ms": 40.0}
-ONE, TWO = ", 1 thread", ", 2 threads"
 SINGLE = (
     "| what | kernelrt | best other | | times as fast | aim | limit is |\n"
     "|---|---|---|---|---|---|---|"

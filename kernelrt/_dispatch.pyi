@@ -118,10 +118,10 @@ class PlanCore(Table):
             One tuple per op. `start_ns` counts from the start of the plan. `worker` is 0 for the
             calling thread. The tuple of a skipped op holds zeros. `claims` has a tuple (begin, end,
             worker, start_ns, elapsed_ns) for each range of chunks that a thread ran at once; it is
-            empty if the op ran on the calling thread alone, and in bodies of regions. Then, region
-            by region and body by body, the tuples of the ops of bodies, each body followed by those
-            of its own regions: `start_ns` of the first iteration, the time and number of all
-            iterations.
+            empty where the plan ran on the calling thread alone, and in bodies of regions. Then,
+            region by region and body by body, the tuples of the ops of bodies, each body followed
+            by those of its own regions: `start_ns` of the first iteration, the time and number of
+            all iterations.
         """
     def _iteration_name(self, op: int, iteration: int) -> str | None:
         """Return the text by which errors name an iteration of region `op`; None for a choice."""

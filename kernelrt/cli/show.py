@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from kernelrt.errors import JitError
 from kernelrt.jit import JitFunction
-from kernelrt.viewer import PlanView, view
+from kernelrt.viewer import PlanView
+from kernelrt.viewer.collect import collect
 
 __all__ = ["run"]
 
@@ -70,4 +71,4 @@ def _page(made: list[JitFunction[Any]]) -> PlanView:
     if not plans:
         raise JitError("the script called no jitted function, so there is no plan to draw")
     kept = sorted(plans, key=lambda item: -len(item[1].prepared_ops))[:_MOST_PLANS]
-    return view([plan for item in plans if item in kept for plan in item[1:]])
+    return PlanView([collect(plan, name) for name, plan in plans if (name, plan) in kept])

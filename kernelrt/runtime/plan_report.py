@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from kernelrt.runtime.plan_ops import PreparedOp
 
 __all__ = [
-    "ArenaPart", "MemoryReport", "arena_parts", "estimates", "explain", "index_error", "memory",
-    "profiles", "summary",
+    "ArenaPart", "MemoryReport", "arena_parts", "estimates", "explain", "format_bytes",
+    "index_error", "memory", "profiles", "summary",
 ]  # fmt: skip
 
 
@@ -69,8 +69,8 @@ class MemoryReport:
 
     def __str__(self) -> str:
         return (
-            f"arena {_bytes(self.arena)}, peak {_bytes(self.peak)}, reused {_bytes(self.reused)}, "
-            f"lower bound {_bytes(self.lower_bound)}"
+            f"arena {format_bytes(self.arena)}, peak {format_bytes(self.peak)}, "
+            f"reused {format_bytes(self.reused)}, lower bound {format_bytes(self.lower_bound)}"
         )
 
 
@@ -223,7 +223,7 @@ def summary(plan: ExecutionPlan, parts: PlanParts) -> str:
     within = sum(_launches(body) for body in plan.bodies)
     kinds = f"{kernels} kernels" + (f", {within} in bodies" if within else "")
     text = f"<ExecutionPlan of {len(ops)} ops ({kinds}) on {parts.device}"
-    text += f", {len(parts.layout.entries)} buffers, {_bytes(plan.memory.peak)} of its own"
+    text += f", {len(parts.layout.entries)} buffers, {format_bytes(plan.memory.peak)} of its own"
     if plan.variables:
         bounds = (f"{v.name}={v.min_val}..{v.max_val}" for v in plan.variables.values())
         text += f", {', '.join(bounds)}"
@@ -306,7 +306,7 @@ def _line(op: PreparedOp, nbytes: Sequence[int]) -> str:
 
 def _entry(index: int, parts: PlanParts) -> str:
     entry = parts.layout.entries[index]
-    text = f"{index}: {entry.size} {entry.dtype.name}, {_bytes(entry.nbytes)}"
+    text = f"{index}: {entry.size} {entry.dtype.name}, {format_bytes(entry.nbytes)}"
     if entry.base is not None:
         text += f", part of {entry.base} at byte {entry.byte_offset}"
     elif entry.buffer is not None:
@@ -320,11 +320,12 @@ def _entry(index: int, parts: PlanParts) -> str:
     return text + (", kept on failure" if entry.protected else "")
 
 
-def _bytes(n: int) -> str:
+def format_bytes(n: float) -> str:
+    """Format a number of bytes with its unit."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if n >= scale:
             return f"{n / scale:.1f} {unit}"
-    return f"{n} B"
+    return f"{n:.0f} B"
 
 
 def profiles(

@@ -73,8 +73,8 @@ class KernelProfile:
     region : int or None
         Id of the plan's loop or choice in which the kernel ran; None outside of one.
     claims : tuple of ClaimProfile
-        Chunks by the threads that ran them, in order of the chunks. Empty if the launch ran on the
-        calling thread alone, or in a loop or choice.
+        Chunks by the threads that ran them, in order of the chunks. Empty for a launch in a part of
+        the plan that ran on the calling thread alone, and in a loop or choice.
     """
 
     kernel: CachedKernel

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.errors import DTypeError, JitError, PlanReleasedError
 from kernelrt.jit import JitFunction
 from kernelrt.runtime import ExecutionPlan
 from kernelrt.tensor.tracing.trace import forbid
+from kernelrt.util.atomic_file import write_text
 from kernelrt.viewer.collect import PlanRecord, collect
 from kernelrt.viewer.page import page
 from kernelrt.viewer.peaks import peaks
@@ -17,6 +17,7 @@ from kernelrt.viewer.peaks import peaks
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+    from pathlib import Path
 
 __all__ = ["PlanView", "view"]
 
@@ -51,11 +52,7 @@ class PlanView:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page to a file, atomically; return its path."""
-        target = Path(path)
-        unfinished = target.with_name(target.name + ".part")
-        unfinished.write_text(self.html, encoding="utf-8")
-        unfinished.replace(target)
-        return target
+        return write_text(path, self.html)
 
 
 def view(
@@ -70,8 +67,8 @@ def view(
     memory of intermediates, the lines of source with their share of the time, each kernel with its
     loops and assembly, and the reasons of the scheduler's choices. The page needs no network.
 
-    A copy of the plan runs for about a tenth of a second; the state of the plan does not change.
-    Functions from the user that a plan calls are called.
+    A copy of the plan runs for about a tenth of a second, and at least five times; the state of the
+    plan does not change. Functions from the user that a plan calls are called.
 
     Parameters
     ----------

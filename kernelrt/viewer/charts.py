@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import html
 import math
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
+
+from kernelrt.runtime.plan_report import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
     from kernelrt.viewer.collect import OpRow, PlanRecord
     from kernelrt.viewer.peaks import Peaks
 
-__all__ = ["Colors", "arena", "graph", "legend", "roofline", "seconds", "timeline"]
+__all__ = ["Colors", "arena", "graph", "legend", "roofline", "seconds", "text", "timeline"]
 
 #: Colors of layers, after Okabe and Ito's palette for color-blind readers, and darker shades of it.
 _PALETTE: Final = (
@@ -63,7 +66,7 @@ def legend(colors: Colors) -> str:
     """Return the colors of the layers with their share of the time."""
     whole = sum(colors.shares.values()) or 1.0
     items = [
-        f'<span class="key"><i style="background:{color}"></i>{_text(layer)} '
+        f'<span class="key"><i style="background:{color}"></i>{text(layer)} '
         f"{colors.shares[layer] / whole:.0%}</span>"
         for layer, color in colors.named().items()
     ]
@@ -111,7 +114,7 @@ def graph(record: PlanRecord, colors: Colors, prefix: str) -> str:
             + _label(x + 6, y + 15, name, tone)
             + _label(x + 6, y + 30, f"{row.id}: {seconds(row.seconds)}, {row.seconds / whole:.0%}",
                      f"{tone} strong")
-            + f"<title>{_text(row.title)}</title></a>"
+            + f"<title>{text(row.title)}</title></a>"
         )  # fmt: skip
     return "".join([*out, "</svg>"])
 
@@ -119,7 +122,8 @@ def graph(record: PlanRecord, colors: Colors, prefix: str) -> str:
 def timeline(record: PlanRecord, colors: Colors, prefix: str) -> str:
     """Draw one run: a lane for each worker, and in it a bar for each op that the worker ran.
 
-    Lines divide a bar into the ranges of chunks that the worker ran at once.
+    Lines divide a bar into the ranges of chunks that the worker ran at once. A worker that ran
+    another op in between has several bars.
     """
     spans = [(row, span) for row in record.ops for span in row.spans if span.elapsed > 0]
     if not spans:
@@ -132,23 +136,26 @@ def timeline(record: PlanRecord, colors: Colors, prefix: str) -> str:
     for n, worker in enumerate(lanes):
         name = "caller" if worker == 0 else f"worker {worker}"
         out.append(_label(0, n * (_LANE + 6) + 19, name, "dim"))
-    for row in record.ops:
-        for worker in lanes:
-            own = sorted((s.start, s.elapsed) for s in row.spans if s.worker == worker)
-            if not own or not sum(elapsed for _, elapsed in own):
-                continue
-            y, first = lanes.index(worker) * (_LANE + 6), own[0][0]
+    for lane, worker in enumerate(lanes):
+        y = lane * (_LANE + 6)
+        mine = sorted(
+            ((span.start, span.elapsed, row) for row, span in spans if span.worker == worker),
+            key=lambda item: item[0],
+        )
+        for _, parts in groupby(mine, key=lambda item: item[2].id):
+            own = list(parts)
+            first, row = own[0][0], own[0][2]
             x = 64 + first * scale
             wide = max(0.8, (own[-1][0] + own[-1][1] - first) * scale)
             name = _cut(f"{row.id} {row.title.split(' (')[0]}", wide - 6)
-            starts = "".join(f"M{64 + s * scale:.1f} {y}v{_LANE}" for s, _ in own[1:])
+            starts = "".join(f"M{64 + s * scale:.1f} {y}v{_LANE}" for s, _, _ in own[1:])
             out.append(
                 f'<a href="#{prefix}op{row.id}"><rect x="{x:.1f}" y="{y}" width="{wide:.1f}" '
                 f'height="{_LANE}" fill="{colors.of(row.layer)}" class="bar"/>'
                 + (f'<path class="cut" d="{starts}"/>' if starts else "")
                 + (_label(x + 3, y + 19, name, "on") if wide > 16 else "")
-                + f"<title>op {row.id}: {seconds(sum(e for _, e in own))} on this worker, "
-                f"{len(own)} of {len(row.spans)} parts</title></a>"
+                + f"<title>op {row.id}: {seconds(sum(e for _, e, _ in own))}, "
+                f"{len(own)} of {len(row.spans)} ranges of chunks</title></a>"
             )
     for tick in range(5):
         x = 64 + (_WIDE - 70) * tick / 4
@@ -221,16 +228,16 @@ def arena(record: PlanRecord) -> str:
     out = [_open(width, height)]
     for part in range(5):
         offset = size * part / 4
-        out.append(_label(left - 6, offset * down + (10 if part == 0 else 0), _bytes(offset), "dim",
-                          "end"))  # fmt: skip
+        y = offset * down + (10 if part == 0 else 0)
+        out.append(_label(left - 6, y, format_bytes(offset), "dim", "end"))
     largest = sorted(record.arena, key=lambda row: -row.nbytes * (row.last - row.first + 1))
     for n, row in enumerate(largest[:_MOST_PARTS]):
         x, wide = left + row.first * across, (row.last - row.first + 1) * across
         y, high = row.offset * down, max(1.5, row.nbytes * down)
         out.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" '
-            f'fill="{_PALETTE[n % len(_PALETTE)]}" class="bar"><title>{_text(row.text)}, '
-            f"{_bytes(row.nbytes)}, ops {row.first} to {row.last}</title></rect>"
+            f'fill="{_PALETTE[n % len(_PALETTE)]}" class="bar"><title>{text(row.text)}, '
+            f"{format_bytes(row.nbytes)}, ops {row.first} to {row.last}</title></rect>"
             + (_label(x + 3, y + 12, _cut(row.text, wide - 6), "on") if high > 14 else "")
         )
     step = max(1, ops // 12)
@@ -246,17 +253,10 @@ def _direct(op: int, after: Mapping[int, set[int]]) -> Sequence[int]:
     return sorted(d for d in after[op] if not any(d in after[e] for e in after[op] if e != d))
 
 
-def _bytes(n: float) -> str:
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if n >= scale:
-            return f"{n / scale:.3g} {unit}"
-    return f"{n:.0f} B"
-
-
-def _cut(text: str, width: float) -> str:
-    """Return the beginning of `text` that fits into `width` pixels."""
+def _cut(name: str, width: float) -> str:
+    """Return the beginning of `name` that fits into `width` pixels."""
     most = int(width / _CHAR)
-    return text if len(text) <= most else text[: max(0, most - 1)] + "…" if most > 3 else ""
+    return name if len(name) <= most else name[: max(0, most - 1)] + "…" if most > 3 else ""
 
 
 def _open(width: float, height: float) -> str:
@@ -266,10 +266,11 @@ def _open(width: float, height: float) -> str:
     )
 
 
-def _label(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
+def _label(x: float, y: float, words: str, kind: str, anchor: str = "start") -> str:
     place = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text x="{x:.0f}" y="{y:.0f}" class="{kind}"{place}>{_text(text)}</text>'
+    return f'<text x="{x:.0f}" y="{y:.0f}" class="{kind}"{place}>{text(words)}</text>'
 
 
-def _text(text: object) -> str:
-    return html.escape(str(text))
+def text(value: object) -> str:
+    """Return text as HTML."""
+    return html.escape(str(value))

@@ -83,8 +83,8 @@ class OpRow:
         Number of launches, and of chunks per launch.
     spans : tuple of Span
         Times of one typical run, for the timeline.
-    lines : tuple of (file, line, function, backward)
-        User code that the op computes.
+    lines : tuple of (str, int)
+        File and number of each line of user code that the op computes.
     layers : tuple of str
         Dotted paths of the modules that the op computes.
     entry, loops, assembly : str
@@ -107,7 +107,7 @@ class OpRow:
     runs: int = 1
     chunks: int = 1
     spans: tuple[Span, ...] = ()
-    lines: tuple[tuple[str, int, str, bool], ...] = ()
+    lines: tuple[tuple[str, int], ...] = ()
     layers: tuple[str, ...] = ()
     entry: str = ""
     loops: str = ""
@@ -274,7 +274,7 @@ def _rows(
 
 def _row(op: PreparedOp, wave: int) -> OpRow:
     origins: tuple[Origin, ...] = getattr(op, "origins", ())
-    lines = tuple(dict.fromkeys((o.file, o.line, o.name, o.backward) for o in origins))
+    lines = tuple(dict.fromkeys((o.file, o.line) for o in origins))
     layers = tuple(dict.fromkeys(o.layer for o in origins if o.layer))
     kind, title, layer = "kernel", getattr(op, "title", op.label), ""
     if origins:
@@ -355,10 +355,9 @@ def _sources(rows: Sequence[OpRow]) -> list[SourceRow]:
         whole = sum(row.seconds for row in inner)
         for row in inner:
             seconds = row.seconds if not top.body else top.seconds * row.seconds / (whole or 1)
-            places = dict.fromkeys((file, line) for file, line, _, _ in row.lines)
-            for place in places:
-                before, ops = found.get(place, (0.0, {}))
-                found[place] = before + seconds / len(places), ops | {top.id: None}
+            for line in row.lines:
+                before, ops = found.get(line, (0.0, {}))
+                found[line] = before + seconds / len(row.lines), ops | {top.id: None}
     return [
         SourceRow(file, line, seconds, tuple(ops))
         for (file, line), (seconds, ops) in sorted(found.items())

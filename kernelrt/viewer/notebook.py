@@ -1,4 +1,4 @@
-"""What notebooks show of plans, tensors and modules."""
+"""HTML of plans, tensors and modules for notebooks."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kernelrt import dtype as dt
-from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.ir.shape import format_shape
 from kernelrt.nn import Module
 from kernelrt.runtime import ExecutionPlan
-from kernelrt.tensor import Tensor, views
+from kernelrt.tensor import Tensor
 from kernelrt.viewer import view
+from kernelrt.viewer.summary import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["html_of"]
 
 #: Rows and columns of a tensor that are shown at each end of an axis.
 _SHOWN: Final = 4
-#: Color of the element that is largest in magnitude; smaller ones are paler.
+#: Colors of positive and of negative elements; smaller magnitudes are paler.
 _WARM, _COLD = "213, 94, 0", "0, 114, 178"
 
 
@@ -41,14 +41,12 @@ def html_of(value: object) -> str | None:
 
 def _tensor(tensor: Tensor) -> str | None:
     """Return a table of the elements of a vector or matrix, colored by value, and a caption."""
-    if repr(tensor).startswith("<") or not is_static(tensor.dims):
-        return None  # it has no elements yet
+    values = tensor._shown_values()  # noqa: SLF001 - what repr() shows
+    if values is None:
+        return None
     caption = f"{tensor.dtype.name} {format_shape(tensor.dims)}, {tensor.nbytes:,} bytes"
     if tensor.requires_grad:
         caption += ", requires_grad=True"
-    source = tensor.cast(dt.float32) if tensor.dtype is dt.bfloat16 else tensor
-    found = views.values_of(source)
-    values = source.numpy() if found is None else found
     body = _matrix(np.atleast_2d(values)) if values.ndim in (1, 2) and values.size else (
         f"<pre>{html.escape(np.array2string(values, separator=', '))}</pre>"
     )  # fmt: skip
@@ -94,12 +92,8 @@ def _module(module: Module) -> str:
         indent = "  " * (name.count(".") + 1) if name else ""
         own = name.rpartition(".")[2]
         title = f"{indent}{own}: {type(each).__name__}" if name else type(each).__name__
-        rows.append((title, each.extra_repr(), f"{_count(each.parameters()):,}"))
+        rows.append((title, each.extra_repr(), f"{count(each.parameters()):,}"))
     return _table(rows)
-
-
-def _count(parameters: Iterable[Tensor]) -> int:
-    return sum(p.nbytes // p.dtype.itemsize for p in parameters)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:

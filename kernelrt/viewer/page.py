@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import linecache
 from dataclasses import replace
 from importlib import resources
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt.viewer import charts
 from kernelrt.viewer.charts import seconds
+from kernelrt.viewer.charts import text as escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ _SLOWED: Final = 1.2
 def page(records: Sequence[PlanRecord], peaks: Sequence[Peaks]) -> str:
     """Return the page of some plans; `peaks` are the limits of the machine for each."""
     style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
-    title = _text(records[0].name if len(records) == 1 else f"{len(records)} plans")
+    title = escaped(records[0].name if len(records) == 1 else f"{len(records)} plans")
     out = [
         (
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}: kernelrt</title>'
@@ -53,8 +53,8 @@ def page(records: Sequence[PlanRecord], peaks: Sequence[Peaks]) -> str:
 def _plan(whole: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:
     colors = charts.Colors(whole.ops)
     record = _slowest(whole)
-    yield f'<h1 id="{prefix}plan">{_text(record.name)}</h1>'
-    yield f'<p class="dim">{_text(record.text)}</p>'
+    yield f'<h1 id="{prefix}plan">{escaped(record.name)}</h1>'
+    yield f'<p class="dim">{escaped(record.text)}</p>'
     yield f"<p>{_headline(whole)}</p>"
     if record is not whole:
         left = 1 - record.total / (whole.total or 1.0)
@@ -71,7 +71,7 @@ def _plan(whole: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:
     yield f'<div class="row"><div><h2>Roofline, {_threads(peaks.threads)}</h2>'
     yield f'<div class="scroll">{charts.roofline(record, colors, peaks, prefix)}</div></div>'
     yield f"<div><h2>Arena: memory of intermediates over the ops</h2>{charts.arena(whole)}"
-    yield f'<p class="dim">{_text(record.memory)}</p></div></div>'
+    yield f'<p class="dim">{escaped(record.memory)}</p></div></div>'
     yield "<h2>Lines of source, with their share of the time</h2>"
     yield from _sources(whole)
     yield "<h2>Ops, slowest first</h2>"
@@ -80,7 +80,8 @@ def _plan(whole: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:
     shown = record.decisions[:_MOST_DECISIONS]
     more = len(record.decisions) - len(shown)
     text = "\n".join([*shown, *([f"({more} more; plan.explain() has all)"] if more else [])])
-    yield f"<details><summary>Values that were fused or stored, and why</summary><pre>{_text(text)}</pre></details>"  # noqa: E501
+    yield "<details><summary>Values that were fused or stored, and why</summary>"
+    yield f"<pre>{escaped(text)}</pre></details>"
 
 
 def _slowest(record: PlanRecord) -> PlanRecord:
@@ -113,11 +114,13 @@ def _headline(record: PlanRecord) -> str:
 def _worth_improving(record: PlanRecord, peaks: Peaks, prefix: str) -> str:
     total = record.total or 1.0
     losses = [
-        (row.seconds - peaks.least(row.flops, row.bytes), row) for row in record.ops if row.flops
+        (row.seconds - peaks.least(row.flops, row.bytes), row)
+        for row in record.ops
+        if row.flops or row.bytes
     ]
     worst = sorted(losses, key=lambda loss: -loss[0])[:_MOST_NAMED]
     items = [
-        f'<a href="#{prefix}op{row.id}">op {row.id}</a> {_text(row.title)} takes '
+        f'<a href="#{prefix}op{row.id}">op {row.id}</a> {escaped(row.title)} takes '
         f"{row.seconds / total:.0%} of the time and runs at {_of_limit(row, peaks):.0%} of the "
         f"machine's limit: up to {seconds(lost)} to gain"
         for lost, row in worst
@@ -161,7 +164,7 @@ def _table(record: PlanRecord, colors: charts.Colors, peaks: Peaks, prefix: str)
             ]  # fmt: skip
             yield (
                 f'<tr{mark}{" class=inner" if inner else ""}><td>{row.id}</td>'
-                f'<td class="left title">{_text(row.title)}{times}{_details(row)}</td>'
+                f'<td class="left title">{escaped(row.title)}{times}{_details(row)}</td>'
                 f'<td class="bar-cell"><i style="width:{width:.0f}px;'
                 f'background:{colors.of(top.layer)}"></i></td>'
                 + "".join(f"<td>{cell}</td>" for cell in cells)
@@ -173,8 +176,8 @@ def _table(record: PlanRecord, colors: charts.Colors, peaks: Peaks, prefix: str)
 def _details(row: OpRow) -> str:
     parts = [("loops", row.loops), ("assembly", row.assembly)]
     return "".join(
-        f"<details><summary><small>{name} of {_text(row.entry)}</small></summary>"
-        f"<pre>{_text(text)}</pre></details>"
+        f"<details><summary><small>{name} of {escaped(row.entry)}</small></summary>"
+        f"<pre>{escaped(text)}</pre></details>"
         for name, text in parts
         if text
     )
@@ -190,7 +193,7 @@ def _sources(record: PlanRecord) -> Iterator[str]:
     for file, rows in files.items():
         by_line = {row.line: row for row in rows}
         yield (
-            f'<p><b>{_text(Path(file).name)}</b> <small>{_text(file)}</small></p>'
+            f'<p><b>{escaped(Path(file).name)}</b> <small>{escaped(file)}</small></p>'
             '<div class="scroll"><table class="source">'
         )
         before = None
@@ -208,7 +211,7 @@ def _sources(record: PlanRecord) -> Iterator[str]:
             color = f"background:rgba(var(--hot),{min(0.6, share):.2f})"
             yield (
                 f'<tr><td class="dim">{line}</td><td class="left" style="{color}">'
-                f"{_text(text)}</td>{cells}</tr>"
+                f"{escaped(text)}</td>{cells}</tr>"
             )
         yield "</table></div>"
 
@@ -221,7 +224,7 @@ def _lines_around(by_line: dict[int, SourceRow]) -> list[int]:
 def _comparison(records: Sequence[PlanRecord]) -> str:
     """Return a table with a column for each plan: totals, then the time of each layer."""
     names = "".join(
-        f'<th><a href="#p{n}plan">{n}. {_text(r.name)}</a></th>' for n, r in enumerate(records, 1)
+        f'<th><a href="#p{n}plan">{n}. {escaped(r.name)}</a></th>' for n, r in enumerate(records, 1)
     )
     rows = [
         ("a run", [seconds(r.run) for r in records]),
@@ -241,8 +244,8 @@ def _comparison(records: Sequence[PlanRecord]) -> str:
         for layer in layers
     ]
     body = "".join(
-        f'<tr><td class="left">{_text(name)}</td>'
-        + "".join(f"<td>{_text(cell)}</td>" for cell in cells)
+        f'<tr><td class="left">{escaped(name)}</td>'
+        + "".join(f"<td>{escaped(cell)}</td>" for cell in cells)
         + "</tr>"
         for name, cells in rows
     )
@@ -255,6 +258,3 @@ def _comparison(records: Sequence[PlanRecord]) -> str:
 def _threads(n: int) -> str:
     return "one thread" if n == 1 else f"{n} threads"
 
-
-def _text(text: object) -> str:
-    return html.escape(str(text))

@@ -175,17 +175,18 @@ def summary(model: Module, *inputs: Any) -> ModelSummary:
     for name, module in model.named_modules():
         inside = f"{name}." if name else ""
         took = sum(s for path, s in times.items() if path == name or path.startswith(inside))
-        count = _count(module.parameters())
-        rows.append(LayerRow(name, type(module).__name__, shapes.get(module, ()), count, took))
+        own = count(module.parameters())
+        rows.append(LayerRow(name, type(module).__name__, shapes.get(module, ()), own, took))
     return ModelSummary(
         layers=tuple(rows),
         parameters=rows[0].parameters,
-        trainable=_count(p for p in model.parameters() if p.requires_grad),
+        trainable=count(p for p in model.parameters() if p.requires_grad),
         seconds=record.run,
     )
 
 
-def _count(parameters: Iterable[Tensor]) -> int:
+def count(parameters: Iterable[Tensor]) -> int:
+    """Return the number of elements of some parameters."""
     return sum(p.nbytes // p.dtype.itemsize for p in parameters)
 
 
@@ -209,7 +210,7 @@ def _times(ops: list[OpRow], root: str) -> dict[str, float]:
         for row in inner:
             layers = row.layers or (root,)
             for layer in layers:
-                path = layer.removeprefix(root).removeprefix(".") if layer.startswith(root) else ""
+                path = layer[len(root) + 1 :] if layer.startswith(f"{root}.") else ""
                 share = top.seconds * row.seconds / whole / len(layers)
                 found[path] = found.get(path, 0.0) + share
     return found

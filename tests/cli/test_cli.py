@@ -271,7 +271,7 @@ def test_view_draws_the_plans_of_a_script(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "ran with ['--epochs', '3']" in done.stdout
     assert f"{target}: 1 plan of {script}" in done.stdout
-    assert "twice" in target.read_text(encoding="utf-8")
+    assert '<h1 id="plan">twice</h1>' in target.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

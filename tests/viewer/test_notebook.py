@@ -1,4 +1,4 @@
-"""What notebooks show of tensors and modules; test_pages.py has plans."""
+"""HTML of tensors and modules for notebooks; test_pages.py tests that of plans."""
 
 from __future__ import annotations
 

@@ -309,13 +309,9 @@ class ConversionMethods(_Below):
         head = f"shape={format_shape(self.dims)}, dtype={self.dtype.name}"
         if self.requires_grad:
             head += ", requires_grad=True"
-        if is_tracing() or not (self.is_realized or self._born is None):
-            return f"<Tensor, traced, {head}>"
-        if not all(isinstance(d, int) for d in self.dims):
-            return f"<Tensor, {head}>"
-        source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
-        elements = views.values_of(source)
-        elements = source.numpy() if elements is None else elements
+        elements = self._shown_values()
+        if elements is None:
+            return f"<Tensor, {'traced, ' if self._is_traced() else ''}{head}>"
         text = np.array2string(elements, separator=", ", prefix="tensor(")
         summarized = elements.size > np.get_printoptions()["threshold"]
         tail = f", shape={format_shape(self.dims)}" if summarized else ""
@@ -324,6 +320,18 @@ class ConversionMethods(_Below):
         if self.requires_grad:
             tail += ", requires_grad=True"
         return f"tensor({text}{tail})"
+
+    def _is_traced(self) -> bool:
+        """Return whether the tensor has no values because a function is traced."""
+        return is_tracing() or not (self.is_realized or self._born is None)
+
+    def _shown_values(self) -> np.ndarray[Any, Any] | None:
+        """Compute the elements for display, bfloat16 as float32; None if there are none yet."""
+        if self._is_traced() or not all(isinstance(d, int) for d in self.dims):
+            return None
+        source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
+        elements = views.values_of(source)
+        return source.numpy() if elements is None else elements
 
     def _repr_html_(self) -> str | None:
         """Return a table for notebooks; None for a tensor without values."""
