@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 __all__ = ["write_text", "writing"]
 
@@ -39,6 +39,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 
     A symbolic link stays, and the file that it names is written.
     """
+    from pathlib import Path  # import kernelrt does not load it
+
     target = Path(path)
     real = Path(os.path.realpath(target))
     if real.exists() and not real.is_file():  # replacing a device would remove it
