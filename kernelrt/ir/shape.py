@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, cast
 
 from kernelrt import dtype as dt
@@ -12,10 +13,17 @@ from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import factors, render
 from kernelrt.ir.uop import Dim, UOp, const
 from kernelrt.native.array_handle import MAX_DIMS
-from kernelrt.native.node import _name_moves, is_static
+from kernelrt.native.node import (
+    _name_moves,
+    are_packed,
+    is_plain,
+    is_static,
+    packed_strides,
+    reshaped_strides,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
 __all__ = [
     "MOST_ELEMENTS",
@@ -100,6 +108,9 @@ def difference(a: Dim, b: Dim) -> Dim:
 
 def prod(dims: Iterable[Dim]) -> Dim:
     """Return the product of dimensions; 1 for none."""
+    dims = tuple(dims)
+    if is_static(dims):
+        return math.prod(cast("tuple[int, ...]", dims))
     out: Dim = 1
     for dim in dims:
         if isinstance(out, int) and isinstance(dim, int):
@@ -154,60 +165,6 @@ def strides_of(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(reversed(out))
 
 
-def packed_strides(shape: Sequence[int], itemsize: int = 1) -> tuple[int, ...]:
-    """Return contiguous row-major strides: in elements, or in bytes if `itemsize` is given."""
-    strides, stride = [], itemsize
-    for size in reversed(shape):
-        strides.append(stride)
-        stride *= size
-    return tuple(reversed(strides))
-
-
-def are_packed(shape: Sequence[int], strides: Sequence[int], itemsize: int = 1) -> bool:
-    """Return whether `strides` are contiguous row-major strides of `shape`."""
-    stride = itemsize
-    for size, found in zip(reversed(shape), reversed(strides), strict=True):
-        if size != 1 and found != stride:
-            return False
-        stride *= size
-    return True
-
-
-def reshaped_strides(
-    sizes: Sequence[int], strides: Sequence[int], shape: Sequence[int]
-) -> tuple[int, ...] | None:
-    """Return the strides of the same elements in another shape; None if that needs a copy.
-
-    Two axes can be merged if the stride of the outer equals size times stride of the inner.
-    """
-    blocks: list[list[int]] = []  # (number of elements, stride of the innermost)
-    for size, stride in zip(sizes, strides, strict=True):
-        if size == 1:
-            continue
-        if blocks and blocks[-1][1] == size * stride:
-            blocks[-1] = [blocks[-1][0] * size, stride]
-        else:
-            blocks.append([size, stride])
-    if 0 in shape:
-        return packed_strides(shape)
-    found: list[int] = []
-    left, stride = 1, 1
-    for size in reversed(shape):
-        if size == 1:
-            found.append(stride)
-            continue
-        if left == 1:
-            if not blocks:
-                return None
-            left, stride = blocks.pop()
-        if left % size:
-            return None
-        found.append(stride)
-        left //= size
-        stride *= size
-    return tuple(reversed(found))
-
-
 def broadcast(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Return the NumPy broadcast of several shapes.
 
@@ -216,6 +173,8 @@ def broadcast(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     ShapeError
         Two dimensions differ and neither is 1.
     """
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     rank = max((len(s) for s in shapes), default=0)
     out: list[Dim] = [1] * rank
     for shape in shapes:
@@ -278,6 +237,8 @@ def infer(u: UOp) -> tuple[Dim, ...]:
 
 def _possible(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Check a shape and return it. Axes of size 0 count as 1 in the number of elements."""
+    if is_plain(shape):
+        return shape
     elements = 1
     for d in shape:
         size = d.vmax if isinstance(d, UOp) else d

@@ -3,6 +3,8 @@
 
 from libc.stdint cimport int64_t
 
+from kernelrt.native.node cimport Node
+
 cdef extern from "interpret.h" nogil:
     enum:
         KRT_STEP_AXES
@@ -38,10 +40,59 @@ cdef class Budget:
     cdef public double spent, limit
 
 
-cdef class Interpretation:
+cdef class View:
+    cdef readonly Py_ssize_t slot
+    cdef readonly int64_t offset
+    cdef readonly tuple shape
+    cdef readonly tuple strides
+
+
+cdef class Slot:
+    cdef public Py_ssize_t base
+    cdef public int64_t offset
+    cdef public int64_t nbytes
+    cdef public bint kept
+
+
+# The steps of a program. The words of a step are the `layout` and `more` of its krt_step. As long as
+# the program is written, the layout names a slot in place of a base, and the offset in that slot.
+cdef class Steps:
     cdef krt_step *steps
-    cdef int64_t *numbers_of_steps  # storage of `layout` and `more` of all steps
-    cdef Py_ssize_t n_steps, n_buffers, n_results, arena
+    cdef int64_t *words
+    cdef Py_ssize_t *begins  # index of the first word of each step
+    cdef Py_ssize_t n, n_words, room, room_for_words
+    cdef bint resolved
+
+    # Make room for another step, and for its words.
+    cdef int extend(self, Py_ssize_t n_words) except -1
+
+    # Replace the slots and offsets in layouts by bases and offsets from these.
+    cdef int resolve(self, list slots) except -1
+
+
+cdef class ProgramBuilder:
+    cdef public double cost
+    cdef readonly Py_ssize_t length
+    cdef readonly list slots
+    cdef readonly dict views
+    cdef readonly list calls
+    cdef readonly bytearray constants
+    cdef readonly list numbers
+    cdef readonly list fixed
+    cdef readonly Steps steps
+    cdef readonly set constant
+    cdef readonly dict buffers, positions
+
+    cpdef Py_ssize_t slot(self, Py_ssize_t base, int64_t offset, int64_t nbytes) except -1
+    cdef View stored(self, tuple shape, int64_t itemsize)
+    cdef bint write_node(self, Node node) except -1
+    cdef View buffer(self, Node node)
+    cdef View reshape(self, View view, tuple shape, int64_t itemsize)
+
+
+cdef class Interpretation:
+    cdef Steps steps
+    cdef Py_ssize_t n_buffers, n_results, arena
     cdef readonly Budget budget
     cdef readonly double cost
     cdef bytes constants

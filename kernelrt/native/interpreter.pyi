@@ -1,22 +1,23 @@
 """Types of the interpreter of graphs."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from kernelrt.ir import UOp
+from kernelrt.dtype import DType
+from kernelrt.ir import Op, UOp
 from kernelrt.native.eager_plan import Fresh, Reset
 from kernelrt.native.memory import BlockCache, Memory
 
-#: Maximum number of axes of a step.
-AXES: Final[int]
 #: Number of elements that a block function computes in one call.
 BLOCK: Final[int]
 #: Indices of base addresses. Buffers begin at FIRST_BUFFER, and results follow them.
 CONSTANTS: Final[int]
 ARENA: Final[int]
 FIRST_BUFFER: Final[int]
+_Call: TypeAlias = tuple[int, Callable[..., None], list[tuple[View, DType]]]
+
 LOOPS: Final[dict[tuple[str, int, int], int]]
 """Addresses of loops by (operation, dtype code of the last operand, dtype code of the result).
 Loops that move elements of any dtype have the bytes of an element in place of the codes."""
@@ -35,26 +36,180 @@ class Budget:
     spent: float
     limit: float
 
-def joined(
-    sizes: Sequence[int], strides: list[tuple[int, ...]]
-) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Drop axes of size 1, and merge axes that are contiguous in all operands.
+class View:
+    """A strided array in a slot.
 
     Parameters
     ----------
-    sizes : sequence of int
-        Sizes of the axes.
-    strides : list of tuple of int
-        Strides of each operand.
+    slot : int
+        Index of the slot.
+    offset : int
+        Bytes from the start of the slot to the first element.
+    shape, strides : tuple of int
+        Size and stride of each axis; strides in bytes. A stride is 0 if all elements along the
+        axis are equal and stored once.
     """
+
+    def __init__(
+        self, slot: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> None: ...
+    @property
+    def slot(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+class Slot:
+    """Memory of a value: its base and offset, and whether it is `kept`, i.e. never reused."""
+
+    base: int
+    offset: int
+    nbytes: int
+    kept: bool
+
+    def __init__(self, base: int, offset: int, nbytes: int) -> None: ...
+
+class Steps:
+    """The steps of a program, in the order in which they run."""
+
+    def __len__(self) -> int: ...
+    def slots_of(self, i: int) -> list[int]:
+        """Return the slots of the operands of a step, the result first."""
+
+class Unfit(Exception):  # noqa: N818 - like StopIteration
+    """The interpreter cannot run a graph: compile it. Control flow that users never see."""
+
+class ProgramBuilder:
+    """Collects the steps and the memory of a program; writes the most common operations itself.
+
+    Parameters
+    ----------
+    read, numbers : sequence of UOp
+        BUFFER and CONST nodes of the graph, in the order in which a run lists theirs.
+
+    Attributes
+    ----------
+    cost : float
+        Estimated cost of a run, in nanoseconds.
+    length : int
+        Number of operations.
+    slots : list of Slot
+        Memory of the values.
+    views : dict
+        Where the value of each node is.
+    steps : Steps
+        The steps so far.
+    calls : list of tuple
+        Python functions to call: number of steps before the call, function, and its arguments.
+    constants : bytearray
+        Elements of constants.
+    numbers : list of (slot, code, position)
+        CONST nodes whose numbers vary.
+    fixed : list of int
+        Positions of numbers that are sizes; other values need another program.
+    constant : set of UOp
+        Nodes that are computed from CONST nodes alone.
+    buffers, positions : dict
+        Positions of the BUFFER and CONST nodes.
+    """
+
+    cost: float
+
+    def __init__(self, read: Sequence[UOp], numbers: Sequence[UOp]) -> None: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def slots(self) -> list[Slot]: ...
+    @property
+    def views(self) -> dict[UOp, View]: ...
+    @property
+    def steps(self) -> Steps: ...
+    @property
+    def calls(self) -> list[_Call]: ...
+    @property
+    def constants(self) -> bytearray: ...
+    @property
+    def numbers(self) -> list[tuple[int, int, int]]: ...
+    @property
+    def fixed(self) -> list[int]: ...
+    @property
+    def constant(self) -> set[UOp]: ...
+    @property
+    def buffers(self) -> dict[UOp, int]: ...
+    @property
+    def positions(self) -> dict[UOp, int]: ...
+    def slot(self, base: int, offset: int, nbytes: int) -> int:
+        """Make a slot; return its index."""
+
+    def new(self, shape: tuple[int, ...], itemsize: int) -> View:
+        """Make a slot of elements in the memory of a run.
+
+        Raises
+        ------
+        Unfit
+            The array is larger than the limit that `_name_costs` sets.
+        """
+
+    def add_constant(self, data: bytes) -> int:
+        """Make a slot of constants; return its index."""
+
+    def step(
+        self, loop: int, views: list[View], *, code: int = 0, more: Sequence[int] = (),
+        each_ns: float | None = None,
+    ) -> None:  # fmt: skip
+        """Add a step over views of one shape, and its cost; the first view is the result.
+
+        `each_ns` is the cost of an element; by default that of plain arithmetic. For `code` and
+        `more` see krt_step in csrc/interpret.h.
+        """
+
+    def append(
+        self, loop: int, views: list[View], inner: list[View] | None = None, *, combine: int = 0,
+        code: int = 0, more: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """Add a step without its cost.
+
+        `inner` has a view for each operand with the sizes and strides of the reduced axes.
+        """
+
+    def copied(self, view: View, itemsize: int) -> View:
+        """Add a step that makes a packed copy of a value; return the copy."""
+
+    def computed(self, itemsize: int, views: list[View]) -> tuple[View, View, list[View]]:
+        """Make the memory of the result of an elementwise operation.
+
+        Along axes where all operands are broadcast, one element is computed. Return the result
+        with all elements, the part of it that is computed, and the operands cut to that part.
+        """
+
+    def elementwise(
+        self, loop: int, itemsize: int, views: list[View], each_ns: float | None = None
+    ) -> View:
+        """Add the step of an elementwise operation; return the result."""
+
+    def reduced(
+        self, loop: int, itemsize: int, views: list[View], axes: tuple[int, ...], each_ns: float
+    ) -> View:
+        """Add a step that reduces a value, or the product of two; return the result."""
+
+    def write(self, order: list[UOp], roots: Sequence[UOp]) -> None:
+        """Write the nodes of a graph, each after its operands, by the rules of `_name_rules`."""
+
+def merged_axes(views: list[View]) -> int:
+    """Return the number of axes after axes that are contiguous in all views are merged."""
 
 class Interpretation:
     """A program that computes graphs in place of a compiled plan.
 
     Parameters
     ----------
-    steps : list of tuple
-        Fields of each krt_step, in order; see csrc/interpret.h. Functions are addresses.
+    steps : Steps
+        The steps. A program owns them: they belong to no other one.
+    slots : list of Slot
+        Memory of the values that the steps name.
     calls : sequence of tuple
         Python functions that run between steps: the number of steps before the call, the function,
         and its arrays. An array is a tuple of its base, offset, shape, strides, NumPy dtype, and
@@ -84,7 +239,8 @@ class Interpretation:
 
     def __init__(
         self,
-        steps: list[tuple[Any, ...]],
+        steps: Steps,
+        slots: list[Slot],
         calls: Sequence[tuple[int, Callable[..., None], Sequence[tuple[Any, ...]]]],
         constants: bytes,
         arena: int,
@@ -118,3 +274,31 @@ class Interpretation:
 
 def _name_memory(array: type[np.ndarray[Any, Any]], memory: BlockCache) -> None:
     """Set NumPy's array class, and the allocator of the memory of runs."""
+
+def _name_costs(step_ns: float, element_ns: float, most_bytes: int) -> None:
+    """Set the costs of a step and of an element, and the maximum number of bytes of a value."""
+
+def _name_rules(
+    ops: tuple[Op, ...],
+    element_loops: dict[tuple[Op, DType, DType], tuple[int, float]],
+    rules: Mapping[Op, Callable[[Any, UOp], None]],
+    kept: type,
+    buffer: type,
+    halves: frozenset[DType],
+    summed: frozenset[DType],
+) -> None:
+    """Set how nodes are written.
+
+    Parameters
+    ----------
+    ops : tuple of Op
+        The ops that ProgramBuilder knows, in the order of its variables.
+    element_loops : dict
+        Address of the loop and cost of an element, by op, dtype of the first operand, and dtype.
+    rules : dict
+        Functions that write the other nodes.
+    kept, buffer : type
+        Classes of tags of stored values, and of memory.
+    halves, summed : frozenset of DType
+        Dtypes that are not interpreted, and those for which a step sums products.
+    """

@@ -3,7 +3,7 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_WRITE
 from libc.math cimport INFINITY
@@ -15,13 +15,12 @@ from kernelrt.native.eager_plan cimport (
 )
 from kernelrt.native.array_handle cimport FLOAT32, FLOAT64
 from kernelrt.native.memory cimport BlockCache, Memory, new_memory
-from kernelrt.native.node cimport Node
+from kernelrt.native.node cimport Node, is_plain, packed_strides, reshaped_strides
 
 from kernelrt import errors
 from kernelrt.native.memory import wrote
 
 
-AXES = <int> KRT_STEP_AXES
 BLOCK = <int> KRT_STEP_BLOCK
 
 cpdef enum:
@@ -57,37 +56,465 @@ cdef class Budget:
         self.limit = INFINITY
 
 
-# ---- helpers for writing programs
+# ---- strided arrays
 
 
-def joined(sizes, list strides not None):
-    cdef list kept = [], mine
-    cdef list steps = [[] for _ in strides]
-    cdef Py_ssize_t axis, k, n = len(strides), last = -1
+@cython.final
+@cython.freelist(64)
+cdef class View:
+    def __init__(self, Py_ssize_t slot, int64_t offset, tuple shape not None, tuple strides not None):
+        if len(shape) != len(strides):
+            raise ValueError(f"expected {len(shape)} strides, not {len(strides)}")
+        self.slot, self.offset, self.shape, self.strides = slot, offset, shape, strides
+
+
+cdef View view_of(Py_ssize_t slot, int64_t offset, tuple shape, tuple strides):
+    cdef View view = View.__new__(View)
+    view.slot, view.offset, view.shape, view.strides = slot, offset, shape, strides
+    return view
+
+
+cdef tuple zeros(Py_ssize_t n):
+    return (0,) * n
+
+
+cdef double elements(tuple shape) except -1:
+    cdef double n = 1
+    for size in shape:
+        n *= <int64_t> size
+    return n
+
+
+cdef int join(list views, int64_t *sizes, int64_t (*strides)[KRT_STEP_AXES]) except -1:
+    """Drop axes of size 1, and merge axes that are contiguous in all views; return their number.
+
+    All views have the shape of the first one.
+    """
+    cdef tuple shape = (<View?> views[0]).shape
+    cdef int axis, n = 0
+    cdef Py_ssize_t k, n_views = len(views)
     cdef int64_t size
-    cdef bint follow
-    for axis in range(len(sizes)):
-        size = sizes[axis]
+    cdef bint follows
+    if n_views > KRT_STEP_OPERANDS:
+        raise Unfit
+    for view in views:
+        if len((<View?> view).strides) != len(shape):
+            raise ValueError(f"expected views of {len(shape)} axes")
+    for axis in range(len(shape)):
+        size = shape[axis]
         if size == 1:
             continue
-        follow = last >= 0
-        for k in range(n):
-            if follow:
-                mine = <list> steps[k]
-                follow = <int64_t> mine[last] == size * <int64_t> strides[k][axis]
-        if follow:
-            kept[last] = <int64_t> kept[last] * size
+        follows = n > 0
+        for k in range(n_views):
+            if follows:
+                follows = strides[k][n - 1] == size * <int64_t> (<View> views[k]).strides[axis]
+        if follows:
+            sizes[n - 1] *= size
+        elif n == KRT_STEP_AXES:
+            raise Unfit
         else:
-            kept.append(size)
-            last += 1
-        for k in range(n):
-            mine = <list> steps[k]
-            if follow:
-                mine[last] = strides[k][axis]
-            else:
-                mine.append(strides[k][axis])
-    return tuple(kept), [tuple(mine) for mine in steps]
+            sizes[n] = size
+            n += 1
+        for k in range(n_views):
+            strides[k][n - 1] = (<View> views[k]).strides[axis]
+    return n
 
+
+def merged_axes(list views not None):
+    cdef int64_t sizes[KRT_STEP_AXES]
+    cdef int64_t strides[KRT_STEP_OPERANDS][KRT_STEP_AXES]
+    return join(views, sizes, strides)
+
+
+# ---- writing programs
+
+
+class Unfit(Exception):
+    """The interpreter cannot run a graph: compile it. Control flow that users never see."""
+
+
+# Costs in nanoseconds, and a limit in bytes; see _name_costs.
+cdef double STEP_NS = 0.0
+cdef double ELEMENT_NS = 0.0
+cdef int64_t MOST_BYTES = 0
+
+# Ops that the builder writes by itself; see _name_rules.
+cdef object CONST = None
+cdef object BUFFER = None
+cdef object EXPAND = None
+cdef object RESHAPE = None
+cdef object PERMUTE = None
+cdef object SHRINK = None
+cdef object DETACH = None
+cdef object CONTIGUOUS = None
+cdef object REDUCE_AXIS = None
+cdef object ADD = None
+cdef object MUL = None
+cdef dict ELEMENT_LOOPS = {}
+cdef dict RULES = {}
+cdef object KEPT = None
+cdef object BUFFER_CLASS = None
+cdef frozenset HALVES = frozenset()
+cdef frozenset SUMMED = frozenset()
+
+
+def _name_costs(double step_ns, double element_ns, int64_t most_bytes):
+    global STEP_NS, ELEMENT_NS, MOST_BYTES
+    STEP_NS, ELEMENT_NS, MOST_BYTES = step_ns, element_ns, most_bytes
+
+
+def _name_rules(tuple ops, dict element_loops not None, dict rules not None, kept, buffer,
+                frozenset halves not None, frozenset summed not None):
+    global CONST, BUFFER, EXPAND, RESHAPE, PERMUTE, SHRINK, DETACH, CONTIGUOUS
+    global REDUCE_AXIS, ADD, MUL, ELEMENT_LOOPS, RULES, KEPT, BUFFER_CLASS, HALVES, SUMMED
+    (CONST, BUFFER, EXPAND, RESHAPE, PERMUTE, SHRINK, DETACH, CONTIGUOUS,
+     REDUCE_AXIS, ADD, MUL) = ops
+    ELEMENT_LOOPS, RULES = element_loops, rules
+    KEPT, BUFFER_CLASS, HALVES, SUMMED = kept, buffer, halves, summed
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Slot:
+    def __init__(self, Py_ssize_t base, int64_t offset, int64_t nbytes):
+        self.base, self.offset, self.nbytes = base, offset, nbytes
+
+
+@cython.final
+cdef class Steps:
+    def __len__(self):
+        return self.n
+
+    def __dealloc__(self):
+        PyMem_Free(self.steps)
+        PyMem_Free(self.words)
+        PyMem_Free(self.begins)
+
+    cdef int extend(self, Py_ssize_t n_words) except -1:
+        cdef void *bigger
+        if self.n == self.room:
+            self.room = 2 * self.room + 16
+            bigger = resized(self.steps, <size_t> self.room * sizeof(krt_step))
+            self.steps = <krt_step *> bigger
+            bigger = resized(self.begins, <size_t> self.room * sizeof(Py_ssize_t))
+            self.begins = <Py_ssize_t *> bigger
+        if self.n_words + n_words > self.room_for_words:
+            self.room_for_words = 2 * self.room_for_words + n_words + 256
+            bigger = resized(self.words, <size_t> self.room_for_words * sizeof(int64_t))
+            self.words = <int64_t *> bigger
+        return 0
+
+    def slots_of(self, Py_ssize_t i):
+        if not 0 <= i < self.n:
+            raise IndexError(i)
+        cdef krt_step *step = &self.steps[i]
+        cdef int64_t *operands = self.words + self.begins[i] + step.n_axes
+        cdef int k
+        return [operands[k * (2 + step.n_axes)] for k in range(step.n_operands)]
+
+    cdef int resolve(self, list slots) except -1:
+        if self.resolved:
+            raise errors.PlanBuildError("the steps belong to a program; write them again")
+        self.resolved = True
+        cdef Py_ssize_t i
+        cdef int k
+        cdef krt_step *step
+        cdef int64_t *words
+        cdef Slot slot
+        for i in range(self.n):
+            step = &self.steps[i]
+            words = self.words + self.begins[i]
+            step.layout = words
+            words += step.n_axes
+            for k in range(step.n_operands):
+                slot = slots[words[0]]
+                words[0] = slot.base
+                words[1] += slot.offset
+                words += 2 + step.n_axes
+            step.more = words
+        return 0
+
+
+cdef void *resized(void *block, size_t nbytes) except NULL:
+    cdef void *found = PyMem_Realloc(block, nbytes)
+    if found == NULL:
+        raise errors.OutOfMemoryError("out of memory: cannot store the steps of a graph")
+    return found
+
+
+cdef class ProgramBuilder:
+    def __init__(self, read, numbers):
+        self.slots, self.views, self.calls, self.numbers, self.fixed = [], {}, [], [], []
+        self.constants, self.steps, self.constant = bytearray(), Steps(), set()
+        self.buffers = {node: i for i, node in enumerate(read)}
+        self.positions = {node: i for i, node in enumerate(numbers)}
+
+    # ---- memory
+
+    cpdef Py_ssize_t slot(self, Py_ssize_t base, int64_t offset, int64_t nbytes) except -1:
+        cdef Slot slot = Slot.__new__(Slot)
+        slot.base, slot.offset, slot.nbytes = base, offset, nbytes
+        self.slots.append(slot)
+        return len(self.slots) - 1
+
+    cdef View stored(self, tuple shape, int64_t itemsize):
+        cdef int64_t size
+        cdef double n = elements(shape)
+        if n * itemsize > MOST_BYTES:
+            raise Unfit
+        size = <int64_t> n
+        return view_of(self.slot(ARENA, 0, size * itemsize), 0, shape,
+                       packed_strides(shape, itemsize))
+
+    def new(self, tuple shape not None, int64_t itemsize):
+        return self.stored(shape, itemsize)
+
+    def add_constant(self, bytes data not None):
+        self.constants += bytes(-len(self.constants) % 8)
+        self.constants += data
+        return self.slot(CONSTANTS, len(self.constants) - len(data), len(data))
+
+    # ---- steps
+
+    def step(self, size_t loop, list views not None, *, size_t code=0, more=(), each_ns=None):
+        cdef tuple shape = (<View?> views[0]).shape
+        cdef double each = ELEMENT_NS if each_ns is None else each_ns
+        self.cost += STEP_NS + each * elements(shape)
+        self.append(loop, views, code=code, more=more)
+
+    def append(self, size_t loop, list views not None, list inner=None, *, size_t combine=0,
+               size_t code=0, more=()):
+        cdef int64_t sizes[2 * KRT_STEP_AXES]
+        cdef int64_t outer[KRT_STEP_OPERANDS][KRT_STEP_AXES]
+        cdef int64_t along[KRT_STEP_OPERANDS][KRT_STEP_AXES]
+        cdef Py_ssize_t k, n_operands = len(views)
+        cdef int axis, n_outer, n_inner = 0
+        cdef krt_step *step
+        cdef int64_t *words
+        cdef View view
+        if 0 in (<View?> views[0]).shape:
+            return
+        n_outer = join(views, sizes, outer)
+        if inner is not None:
+            if len(inner) != n_operands:
+                raise ValueError("expected as many views along the reduced axes as operands")
+            n_inner = join(inner, sizes + n_outer, along)
+            if n_inner == 0:  # all reduced axes have one element
+                sizes[n_outer], n_inner = 1, 1
+                for k in range(n_operands):
+                    along[k][0] = 0
+        if n_outer + n_inner > KRT_STEP_AXES:
+            raise Unfit
+        more = tuple(more)
+        self.steps.extend(n_outer + n_inner + n_operands * (2 + n_outer + n_inner) + len(more))
+        step = &self.steps.steps[self.steps.n]
+        step.loop, step.combine = <krt_loop *> loop, <krt_loop *> combine
+        step.code = <krt_block_code *> code
+        step.n_axes, step.n_reduced, step.n_operands = n_outer + n_inner, n_inner, <int> n_operands
+        words = self.steps.words + self.steps.n_words
+        for axis in range(n_outer + n_inner):
+            words[axis] = sizes[axis]
+        words += n_outer + n_inner
+        for k in range(n_operands):
+            view = <View> views[k]
+            words[0], words[1] = view.slot, view.offset
+            words += 2
+            for axis in range(n_outer):
+                words[axis] = outer[k][axis]
+            words += n_outer
+            for axis in range(n_inner):
+                words[axis] = along[k][axis]
+            words += n_inner
+        for number in more:
+            words[0] = number
+            words += 1
+        self.steps.begins[self.steps.n] = self.steps.n_words
+        self.steps.n += 1
+        self.steps.n_words = words - self.steps.words
+
+    def copied(self, View view not None, int64_t itemsize):
+        cdef View out = self.stored(view.shape, itemsize)
+        self.step(LOOPS["COPY", itemsize, itemsize], [out, view])
+        return out
+
+    def computed(self, int64_t itemsize, list views not None):
+        cdef View first = views[0], view, part, out
+        cdef Py_ssize_t axis, n = len(first.shape)
+        cdef bint any_once = False
+        cdef list few = list(first.shape)
+        cdef list kept = []
+        for axis in range(n):
+            for view in views:
+                if <int64_t> view.strides[axis] != 0:
+                    break
+            else:
+                any_once = True
+                kept.append(axis)
+                few[axis] = min(<int64_t> few[axis], 1)
+        if not any_once:
+            out = self.stored(first.shape, itemsize)
+            return out, out, views
+        part = self.stored(tuple(few), itemsize)
+        steps = list(part.strides)
+        for axis in kept:
+            steps[axis] = 0
+        out = view_of(part.slot, 0, first.shape, tuple(steps))
+        return out, part, [view_of(view.slot, view.offset, part.shape, view.strides)
+                           for view in views]
+
+    def elementwise(self, size_t loop, int64_t itemsize, list views not None, each_ns=None):
+        out, part, given = self.computed(itemsize, views)
+        self.step(loop, [part, *given], each_ns=each_ns)
+        return out
+
+    def reduced(self, size_t loop, int64_t itemsize, list views not None, tuple axes not None,
+                double each_ns):
+        cdef View first = views[0], view, part
+        cdef list outer = [], inner = []
+        cdef tuple along = tuple([first.shape[axis] for axis in axes])
+        kept = [axis for axis in range(len(first.shape)) if axis not in axes]
+        shape = tuple([first.shape[axis] for axis in kept])
+        for view in views:
+            outer.append(view_of(view.slot, view.offset, shape,
+                                 tuple([view.strides[axis] for axis in kept])))
+            inner.append(view_of(view.slot, 0, along, tuple([view.strides[axis] for axis in axes])))
+        out, part, given = self.computed(itemsize, outer)
+        self.cost += STEP_NS + each_ns * elements(part.shape) * elements(along)
+        self.append(loop, [part, *given], [view_of(part.slot, 0, along, zeros(len(along))), *inner])
+        return out
+
+    # ---- nodes
+
+    def write(self, list order not None, roots):
+        cdef Node node, source
+        cdef set merged = products(order, roots)
+        for node in order:
+            self.length += 1 if node.src else 0
+            if node.op is CONST:
+                self.constant.add(node)
+            elif node.src:
+                for source in node.src:
+                    if source not in self.constant:
+                        break
+                else:
+                    self.constant.add(node)
+            if node.dtype in HALVES or not is_plain(node.shape):
+                raise Unfit
+            if node in merged or self.write_node(node):
+                continue
+            rule = RULES.get(node.op)
+            if rule is None:
+                raise Unfit
+            rule(self, node)
+
+    cdef bint write_node(self, Node node) except -1:
+        """Write a node without calling Python functions, if possible; return whether it was."""
+        cdef object op = node.op
+        cdef Node source
+        cdef View view
+        if op is CONST:
+            position = self.positions.get(node)
+            if position is None:
+                return False
+            slot = self.slot(ARENA, 0, sizeof(int64_t))
+            (<Slot> self.slots[slot]).kept = True
+            self.numbers.append((slot, node.dtype.code, position))
+            self.views[node] = view_of(slot, 0, (), ())
+            return True
+        if op is BUFFER:
+            self.views[node] = self.buffer(node)
+            return True
+        if op is DETACH or op is CONTIGUOUS:
+            is_kept = op is DETACH and type(node.arg) is KEPT
+            self.views[node] = self.views[node.arg.storage if is_kept else node.src[0]]
+            return True
+        if op is EXPAND or op is RESHAPE or op is PERMUTE or op is SHRINK:
+            source = node.src[0]
+            view = self.views[source]
+            if op is EXPAND:
+                view = expanded(view, node.shape)
+            elif op is RESHAPE:
+                view = self.reshape(view, node.shape, node.dtype.itemsize)
+            elif op is PERMUTE:
+                view = view_of(view.slot, view.offset, node.shape,
+                               tuple([view.strides[axis] for axis in node.arg]))
+            else:
+                view = view_of(view.slot, view.offset + begin_of(node.arg, view.strides),
+                               node.shape, view.strides)
+            self.views[node] = view
+            return True
+        if not node.src:
+            return False
+        source = node.src[0]
+        found = ELEMENT_LOOPS.get((op, source.dtype, node.dtype))
+        if found is None:
+            return False
+        loop, each_ns = found
+        self.views[node] = self.elementwise(
+            loop, node.dtype.itemsize, [self.views[operand] for operand in node.src], each_ns)
+        return True
+
+    cdef View buffer(self, Node node):
+        cdef tuple shape = node.shape
+        cdef int64_t itemsize = node.dtype.itemsize
+        index = self.buffers.get(node)
+        if index is None or type(node.arg) is not BUFFER_CLASS:  # a StandIn has no memory
+            raise Unfit
+        return view_of(self.slot(FIRST_BUFFER + <Py_ssize_t> index, 0,
+                                 <int64_t> elements(shape) * itemsize),
+                       0, shape, packed_strides(shape, itemsize))
+
+    cdef View reshape(self, View view, tuple shape, int64_t itemsize):
+        cdef tuple strides = reshaped_strides(view.shape, view.strides, shape)
+        if strides is None:
+            view = self.copied(view, itemsize)
+            strides = packed_strides(shape, itemsize)
+        return view_of(view.slot, view.offset, shape, strides)
+
+
+cdef set products(list order, roots):
+    """Return the products whose only reader is a sum, which computes them without storing them."""
+    cdef Node node, source
+    cdef dict uses
+    cdef set found = set()
+    for node in order:
+        if node.op is REDUCE_AXIS and node.dtype in SUMMED and node.arg[0] is ADD:
+            source = node.src[0]
+            if source.op is MUL:
+                found.add(source)
+    found.difference_update(roots)
+    if found:
+        uses = dict.fromkeys(found, 0)
+        for node in order:
+            for source in node.src:
+                if source in uses:
+                    uses[source] += 1
+        found = {source for source, n in uses.items() if n == 1}
+    return found
+
+
+cdef View expanded(View view, tuple shape):
+    cdef list strides = list(view.strides)
+    cdef Py_ssize_t axis
+    for axis in range(len(shape)):
+        if <int64_t> shape[axis] != <int64_t> view.shape[axis]:
+            strides[axis] = 0
+    return view_of(view.slot, view.offset, shape, tuple(strides))
+
+
+cdef int64_t begin_of(tuple ends, tuple strides) except? -1:
+    """Return the offset in bytes of the first element that a SHRINK keeps."""
+    cdef Py_ssize_t axis
+    cdef int64_t begin = 0
+    for axis in range(len(ends)):
+        low, high = ends[axis]
+        if not isinstance(low, int) or not isinstance(high, int):
+            raise Unfit
+        begin += <int64_t> low * <int64_t> strides[axis]
+    return begin
+
+
+# ---- programs
 
 cdef void *zeroed(Py_ssize_t count, size_t size) except NULL:
     cdef void *found = PyMem_Calloc(<size_t> count + 1, size)
@@ -100,41 +527,18 @@ cdef void *zeroed(Py_ssize_t count, size_t size) except NULL:
 cdef class Interpretation:
     plan = None
 
-    def __init__(self, list steps not None, calls, bytes constants not None,
+    def __init__(self, Steps steps not None, list slots not None, calls, bytes constants not None,
                  Py_ssize_t arena, list numbers not None, Py_ssize_t n_buffers,
                  Py_ssize_t n_results, list writes not None, double cost, Budget budget not None,
                  keeps=None):
-        cdef Py_ssize_t used = 0
-        cdef krt_step *step
-        if self.steps != NULL:
+        if self.steps is not None:
             raise errors.PlanBuildError("already initialised; make a new Interpretation")
+        steps.resolve(slots)
+        self.steps = steps
         self.arena, self.constants, self.numbers = arena, constants, numbers
         self.calls, self.writes, self.keeps = list(calls), writes, keeps
         self.n_buffers, self.n_results = n_buffers, n_results
         self.cost, self.budget = cost, budget
-        self.steps = <krt_step *> zeroed(len(steps), sizeof(krt_step))
-        self.numbers_of_steps = <int64_t *> zeroed(
-            sum([len(layout) + len(more) for _, _, _, _, _, _, layout, more in steps]),
-            sizeof(int64_t))
-        for loop, combine, code, n_axes, n_reduced, n_operands, layout, more in steps:
-            step = &self.steps[self.n_steps]
-            step.loop = <krt_loop *> <size_t> loop
-            step.combine = <krt_loop *> <size_t> combine
-            step.code = <krt_block_code *> <size_t> code
-            step.n_axes, step.n_reduced, step.n_operands = n_axes, n_reduced, n_operands
-            step.layout = self.numbers_of_steps + used
-            for number in layout:
-                self.numbers_of_steps[used] = number
-                used += 1
-            step.more = self.numbers_of_steps + used
-            for number in more:
-                self.numbers_of_steps[used] = number
-                used += 1
-            self.n_steps += 1
-
-    def __dealloc__(self):
-        PyMem_Free(self.steps)
-        PyMem_Free(self.numbers_of_steps)
 
     cdef bint is_spent(self) noexcept:
         return self.budget.spent + self.cost > self.budget.limit
@@ -189,7 +593,7 @@ cdef class Interpretation:
         cdef size_t n
         for position, function, operands in self.calls:
             n = <size_t> (<Py_ssize_t> position - done)
-            if krt_interpret(self.steps + done, n, bases) != n:
+            if krt_interpret(self.steps.steps + done, n, bases) != n:
                 return False
             done = position
             arrays = []
@@ -197,8 +601,8 @@ cdef class Interpretation:
                 memory = PyMemoryView_FromMemory(bases[<Py_ssize_t> base], nbytes, PyBUF_WRITE)
                 arrays.append(ndarray(shape, kind, memory, offset, strides))
             function(*arrays)
-        n = <size_t> (self.n_steps - done)
-        return krt_interpret(self.steps + done, n, bases) == n
+        n = <size_t> (self.steps.n - done)
+        return krt_interpret(self.steps.steps + done, n, bases) == n
 
 
 cdef int put_number(char *destination, int code, number) except -1:

@@ -2,7 +2,7 @@
 """Base class of UOp, with the fields that traversals of graphs use."""
 
 from cpython.object cimport PyObject
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 
 cdef class Node:
@@ -35,10 +35,14 @@ cdef class Node:
 cdef Node intern(object op, object dtype, tuple src, object arg)
 
 # Return whether a shape consists of Python ints, and a tensor can have it.
-cdef bint is_plain(tuple shape) except -1
+cpdef bint is_plain(tuple shape) except -1
 
 # Reshape or expand `x` to a static shape; None if Python code has to handle the sizes.
 cdef Node moved(object op, Node x, tuple shape)
+
+cpdef tuple packed_strides(tuple shape, int64_t itemsize=*)
+cpdef bint are_packed(tuple shape, tuple strides, int64_t itemsize=*) except -1
+cpdef tuple reshaped_strides(tuple sizes, tuple strides, tuple shape)
 
 # Copy the origin of `old` to `new`, unless `new` has a later one.
 cdef int hand_on(Node old, Node new) except -1

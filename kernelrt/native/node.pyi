@@ -74,6 +74,23 @@ class Node:
 def is_static(shape: Iterable[int | UOp]) -> bool:
     """Return whether every dimension is a number."""
 
+def is_plain(shape: tuple[int | UOp, ...]) -> bool:
+    """Return whether a shape consists of Python ints, and a tensor can have it."""
+
+def packed_strides(shape: tuple[int, ...], itemsize: int = 1) -> tuple[int, ...]:
+    """Return contiguous row-major strides: in elements, or in bytes if `itemsize` is given."""
+
+def are_packed(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int = 1) -> bool:
+    """Return whether `strides` are contiguous row-major strides of `shape`."""
+
+def reshaped_strides(
+    sizes: tuple[int, ...], strides: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Return the strides of the same elements in another shape; None if that needs a copy.
+
+    Two axes can be merged if the stride of the outer equals size times stride of the inner.
+    """
+
 def reshaped(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
     """Return ``build.reshape(x, shape)`` for a static shape; None if Python code must handle it."""
 

@@ -11,6 +11,8 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
+from kernelrt.native.array_handle cimport DIMS
+
 cdef extern from *:
     """
     /* Let calls of `type` run node_call instead of type.__call__, __new__ and __init__. */
@@ -375,7 +377,7 @@ def is_static(shape):
     return True
 
 
-cdef bint is_plain(tuple shape) except -1:
+cpdef bint is_plain(tuple shape) except -1:
     cdef int64_t elements = 1, size
     if PyTuple_GET_SIZE(shape) > MOST_AXES:
         return False
@@ -405,6 +407,75 @@ cdef Node moved(object op, Node x, tuple shape):
     if node.cached_shape is None:
         node.cached_shape = shape
     return node
+
+
+cdef tuple as_tuple(const int64_t *values, Py_ssize_t n):
+    cdef Py_ssize_t i
+    return tuple([values[i] for i in range(n)])
+
+
+cpdef tuple packed_strides(tuple shape, int64_t itemsize=1):
+    cdef int64_t strides[DIMS]
+    cdef Py_ssize_t axis, n = PyTuple_GET_SIZE(shape)
+    if n > DIMS:
+        raise ValueError(f"expected at most {<int> DIMS} axes, not {n}")
+    for axis in range(n - 1, -1, -1):
+        strides[axis] = itemsize
+        itemsize *= <int64_t> shape[axis]
+    return as_tuple(strides, n)
+
+
+cpdef bint are_packed(tuple shape, tuple strides, int64_t itemsize=1) except -1:
+    cdef Py_ssize_t axis
+    cdef int64_t size
+    if PyTuple_GET_SIZE(shape) != PyTuple_GET_SIZE(strides):
+        raise ValueError(f"expected {len(shape)} strides, not {len(strides)}")
+    for axis in range(PyTuple_GET_SIZE(shape) - 1, -1, -1):
+        size = shape[axis]
+        if size != 1 and <int64_t> strides[axis] != itemsize:
+            return False
+        itemsize *= size
+    return True
+
+
+cpdef tuple reshaped_strides(tuple sizes, tuple strides, tuple shape):
+    cdef int64_t elements[DIMS]  # of blocks of axes that are contiguous among themselves
+    cdef int64_t innermost[DIMS]  # strides of the last axes of these blocks
+    cdef int64_t found[DIMS]
+    cdef int64_t size, step, left = 1, stride = 1
+    cdef Py_ssize_t axis, n_blocks = 0
+    cdef Py_ssize_t n_sizes = PyTuple_GET_SIZE(sizes), n = PyTuple_GET_SIZE(shape)
+    if n_sizes != PyTuple_GET_SIZE(strides) or max(n_sizes, n) > DIMS:
+        raise ValueError(f"expected a stride for each of {n_sizes} axes, not {len(strides)}")
+    for axis in range(n):
+        if <int64_t> shape[axis] == 0:
+            return packed_strides(shape)
+    for axis in range(n_sizes):
+        size, step = sizes[axis], strides[axis]
+        if size == 1:
+            continue
+        if n_blocks and innermost[n_blocks - 1] == size * step:
+            elements[n_blocks - 1] *= size
+            innermost[n_blocks - 1] = step
+        else:
+            elements[n_blocks], innermost[n_blocks] = size, step
+            n_blocks += 1
+    for axis in range(n - 1, -1, -1):
+        size = shape[axis]
+        found[axis] = stride
+        if size == 1:
+            continue
+        if left == 1:
+            if n_blocks == 0:
+                return None
+            n_blocks -= 1
+            left, stride = elements[n_blocks], innermost[n_blocks]
+            found[axis] = stride
+        if left % size:
+            return None
+        left //= size
+        stride *= size
+    return as_tuple(found, n)
 
 
 def reshaped(Node x not None, tuple shape not None):

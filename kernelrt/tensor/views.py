@@ -131,7 +131,9 @@ def _put_permuted(x: Any, value: Any, order: Sequence[int]) -> Any:
     return value.permute([order.index(a) for a in range(len(order))])
 
 
-def _reshaped(sizes: Sequence[int], strides: Sequence[int], shape: tuple[int, ...]) -> Layout:
+def _reshaped(
+    sizes: tuple[int, ...], strides: tuple[int, ...], shape: tuple[int, ...]
+) -> Layout:
     found = reshaped_strides(sizes, strides, shape)
     assert found is not None
     return shape, found
@@ -162,7 +164,9 @@ def _indexed(
             out.append((1, 0))
             continue
         size, stride = next(axes)
-        if isinstance(item, slice) and has_numbers(item):
+        if type(item) is slice and item.start is item.stop is item.step is None:
+            out.append((size, stride))
+        elif isinstance(item, slice) and has_numbers(item):
             start, stop, step = item.indices(size)
             out.append((len(range(start, stop, step)), stride * step))
         elif isinstance(item, slice):  # the ends depend on Variables; the count may be a number
@@ -284,7 +288,7 @@ def _layout(tensor: TensorBase) -> Layout | None:
     return sizes, strides
 
 
-def is_viewable(tensor: TensorBase, shape: Sequence[Any]) -> bool:
+def is_viewable(tensor: TensorBase, shape: tuple[Any, ...]) -> bool:
     """Return whether PyTorch would reshape a tensor without a copy."""
     if tensor._link is None:
         return True

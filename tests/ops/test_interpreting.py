@@ -223,7 +223,9 @@ def test_sums_of_no_products_are_zero(shape, axes):
 
 def test_without_memory_for_its_values_a_graph_is_compiled():
     budget = interpreter.Budget()
-    program = interpreter.Interpretation([], [], b"", 1 << 62, [], 0, 0, [], 1.0, budget)
+    program = interpreter.Interpretation(
+        interpreter.Steps(), [], [], b"", 1 << 62, [], 0, 0, [], 1.0, budget
+    )
     assert program.run([], [], [], [], {}) == UNFIT
     assert budget.spent == math.inf
 

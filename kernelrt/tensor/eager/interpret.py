@@ -7,7 +7,8 @@ each time it runs. Elementwise results are bitwise equal to those of compiled co
 floats differ in their last bits, because their terms are combined in another order.
 
 This module writes programs: it chooses the loop of each operation, and the offsets and strides of
-its operands. ``csrc/interpret.c`` has the loops and runs them.
+its operands. ``native/interpreter.pyx`` writes the most common operations and collects the steps;
+``csrc/interpret.c`` has the loops and runs them.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -27,21 +27,22 @@ from kernelrt.device.registry import allocator, opened
 from kernelrt.ir import Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, FUNCTIONS
 from kernelrt.ir.reducers import empty_result
-from kernelrt.ir.shape import are_packed, is_static, packed_strides, reshaped_strides
+from kernelrt.ir.shape import are_packed, is_static, packed_strides
 from kernelrt.native import interpreter
 from kernelrt.native.evaluate import Entry, LruValue
 from kernelrt.native.interpreter import (
     ARENA,
-    AXES,
     BLOCK,
-    CONSTANTS,
     FIRST_BUFFER,
     LOOPS,
     Budget,
     Interpretation,
-    joined,
+    ProgramBuilder,
+    Unfit,
+    View,
+    merged_axes,
 )  # fmt: skip
-from kernelrt.tensor.autograd.tags import Kept, is_kept
+from kernelrt.tensor.autograd.tags import Kept
 from kernelrt.tensor.nodes import build
 from kernelrt.util.lazy_import import Module
 
@@ -97,10 +98,6 @@ _SUMMED: Final = frozenset({dt.float32, dt.float64})
 _DIVISIONS: Final = frozenset({Op.IDIV, Op.MOD})
 
 
-class _Unfit(Exception):  # noqa: N818 - control flow that users never see
-    """The interpreter cannot run this graph: compile it."""
-
-
 class CachedProgram(LruValue):
     """Graphs that differ only in numbers, and their program, if there is one.
 
@@ -126,7 +123,7 @@ class CachedProgram(LruValue):
         self._entry: Entry | None = None
         #: The positions of the numbers that are sizes.
         self.fixed: tuple[int, ...] = ()
-        with contextlib.suppress(_Unfit):
+        with contextlib.suppress(Unfit):
             writer = _Writer(values, commits, read, numbers)
             self.fixed = tuple(writer.fixed)
             self.weigh(writer.length)
@@ -156,93 +153,18 @@ def _shape(node: UOp) -> Shape:
 
 def _need_static(dims: Iterable[Any]) -> None:
     if not is_static(tuple(dims)):
-        raise _Unfit
-
-
-def _products(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
-    """Return the products whose only reader is a sum, which computes them without storing them."""
-    found = {
-        node.src[0] for node in order
-        if node.op is Op.REDUCE_AXIS and node.arg[0] is Op.ADD and node.src[0].op is Op.MUL
-        and node.dtype in _SUMMED
-    }.difference(roots)  # fmt: skip
-    if found:
-        uses = Counter([source for node in order for source in node.src if source in found])
-        found = {node for node in found if uses[node] == 1}
-    return found
-
-
-# ---- arrays with strides
-
-
-class View(NamedTuple):
-    """A strided array in a slot.
-
-    Attributes
-    ----------
-    slot : int
-        Index of the slot.
-    offset : int
-        Bytes from the start of the slot to the first element.
-    shape, strides : tuple of int
-        Size and stride of each axis; strides in bytes. A stride is 0 if all elements along the
-        axis are equal and stored once.
-    """
-
-    slot: int
-    offset: int
-    shape: Shape
-    strides: Shape
+        raise Unfit
 
 
 # ---- programs
 
 
-class _Slot:
-    """Memory of a value: its base and offset, and whether it is `kept`, i.e. never reused."""
-
-    __slots__ = ("base", "kept", "nbytes", "offset")
-
-    def __init__(self, base: int, offset: int, nbytes: int) -> None:
-        self.base, self.offset, self.nbytes, self.kept = base, offset, nbytes, False
-
-
-class _Step(NamedTuple):
-    """A loop over operands.
-
-    Attributes
-    ----------
-    loop, combine, code : int
-        Addresses of functions; see krt_step in csrc/interpret.h.
-    sizes : tuple of int
-        Sizes of the axes; the last `reduced` ones are reduced.
-    reduced : int
-        Number of reduced axes.
-    operands : list of (slot, offset, strides)
-        Result, then operands.
-    more : tuple of int
-        Additional parameters of the loop; see krt_step.
-    """
-
-    loop: int
-    combine: int
-    code: int
-    sizes: Shape
-    reduced: int
-    operands: list[tuple[int, int, Shape]]
-    more: Shape
-
-
-#: A Python function that is called between two steps, and its array arguments.
-_Call = tuple["Callable[..., None]", list[tuple[View, dt.DType]]]
-
-
-class _Writer:
+class _Writer(ProgramBuilder):
     """Writer of the program of graphs; see :class:`CachedProgram` for the parameters.
 
     Raises
     ------
-    _Unfit
+    Unfit
         The graphs cannot be interpreted.
     """
 
@@ -250,66 +172,34 @@ class _Writer:
         self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], read: Sequence[UOp],
         numbers: Sequence[UOp],
     ) -> None:  # fmt: skip
-        #: Estimated time of a run, in nanoseconds.
+        super().__init__(read, numbers)
         self.cost = RUN_NS
-        #: Positions of numbers that are sizes; other values need another program.
-        self.fixed: list[int] = []
-        self._constants = bytearray()
-        self._numbers: list[tuple[int, int, int]] = []  # slot, code of the type, position
-        self._slots: list[_Slot] = []
-        self._steps: list[_Step | _Call] = []
-        self._views: dict[UOp, View] = {}
         self._keeps: list[object] = []  # owners of compiled code
-        self._indices = {node: i for i, node in enumerate(read)}
-        self._positions = {node: i for i, node in enumerate(numbers)}
         self._n_results = len(values)
         roots = [*values, *(new for _, new in commits)]
-        order = toposort(roots, kept=Kept)
-        #: Number of operations.
-        self.length = sum(1 for node in order if node.src)
-        merged = _products(order, roots)
-        #: Nodes computed from CONSTs alone.
-        self._constant: set[UOp] = set()
-        for node in order:
-            if node.op is Op.CONST or (node.src and self._constant.issuperset(node.src)):
-                self._constant.add(node)
-            rule = _RULES.get(node.op)
-            if rule is None or node.dtype in _HALVES or not is_static(node.shape):
-                raise _Unfit
-            if node not in merged:
-                rule(self, node)
+        self.write(toposort(roots, kept=Kept), roots)
         for i, value in enumerate(values):
-            slot = self._slots[self.owned(value)]
+            slot = self.slots[self.owned(value)]
             slot.base, slot.offset = FIRST_BUFFER + len(read) + i, 0
-        self._writes = [(self._indices[storage], self.owned(new)) for storage, new in commits]
+        self._writes = [(self.buffers[storage], self.owned(new)) for storage, new in commits]
 
     def finished(self, budget: Budget) -> Interpretation:
         """Assign offsets to all values and make the program."""
         arena = self._place_slots()
-        steps: list[tuple[Any, ...]] = []
-        calls = []
-        for step in self._steps:
-            if isinstance(step, _Step):
-                layout = [*step.sizes]
-                for slot, offset, strides in step.operands:
-                    layout += [self._slots[slot].base, self._slots[slot].offset + offset, *strides]
-                steps.append((step.loop, step.combine, step.code, len(step.sizes), step.reduced,
-                              len(step.operands), layout, step.more))  # fmt: skip
-            else:
-                function, arrays = step
-                calls.append((len(steps), function, [self._array(*array) for array in arrays]))
-        numbers = [(self._slots[slot].offset, code, len(self._indices) + position)
-                   for slot, code, position in self._numbers]  # fmt: skip
-        writes = [(buffer, self._slots[slot].offset, self._slots[slot].nbytes)
+        calls = [(before, function, [self._array(*array) for array in arrays])
+                 for before, function, arrays in self.calls]  # fmt: skip
+        numbers = [(self.slots[slot].offset, code, len(self.buffers) + position)
+                   for slot, code, position in self.numbers]  # fmt: skip
+        writes = [(buffer, self.slots[slot].offset, self.slots[slot].nbytes)
                   for buffer, slot in self._writes]  # fmt: skip
         return Interpretation(
-            steps, calls, bytes(self._constants), arena, numbers, len(self._indices),
-            self._n_results, writes, self.cost, budget, self._keeps,
+            self.steps, self.slots, calls, bytes(self.constants), arena, numbers,
+            len(self.buffers), self._n_results, writes, self.cost, budget, self._keeps,
         )  # fmt: skip
 
     def _array(self, view: View, dtype: dt.DType) -> tuple[Any, ...]:
         """Describe an array for `calls` of :class:`kernelrt.native.interpreter.Interpretation`."""
-        slot = self._slots[view.slot]
+        slot = self.slots[view.slot]
         offset = slot.offset + view.offset
         ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
         kind = dt.to_numpy(dtype)
@@ -318,22 +208,20 @@ class _Writer:
     def _place_slots(self) -> int:
         """Assign offsets to slots in the memory of a run; return its size in bytes."""
         total = 0
-        own = [slot for slot in self._slots if slot.base == ARENA]
+        own = [slot for slot in self.slots if slot.base == ARENA]
         for slot in own:
             slot.offset = total
             total += -(-slot.nbytes // ALIGNMENT) * ALIGNMENT
         if total <= REUSED_BYTES:
             return total
+        # The slots of each step and each call, in the order in which they run.
+        used = [self.steps.slots_of(i) for i in range(len(self.steps))]
+        for before, _, arrays in reversed(self.calls):
+            used.insert(before, [view.slot for view, _ in arrays])
+        used.append([i for i, slot in enumerate(self.slots) if slot.kept])  # as if read at the end
+        used[0] = used[0] + [slot for slot, _, _ in self.numbers]  # stored before the first step
         holders = {slot: scheduled.Intermediate(slot.nbytes, dt.uint8) for slot in own}
-        last = len(self._steps)  # an extra last step that reads all kept slots
-        uses: list[list[scheduled.Intermediate]] = [[] for _ in range(last + 1)]
-        for i, step in enumerate(self._steps):
-            views = step.operands if isinstance(step, _Step) else [view for view, _ in step[1]]
-            uses[i] = [holders[slot] for view in views if (slot := self._slots[view[0]]) in holders]
-        kept = [slot for slot in own if slot.kept]
-        uses[last] = [holders[slot] for slot in kept]
-        # Numbers are stored before the first step.
-        uses[0] += [holders[self._slots[slot]] for slot, _, _ in self._numbers]
+        uses = [[holders[slot] for i in row if (slot := self.slots[i]) in holders] for row in used]
         offsets, total = arena.plan_arena(uses, None, ())
         for slot, holder in holders.items():
             slot.offset = offsets.get(holder, 0)
@@ -341,234 +229,109 @@ class _Writer:
 
     # ---- values
 
-    def slot(self, base: int, offset: int, nbytes: int) -> int:
-        """Make a slot."""
-        self._slots.append(_Slot(base, offset, nbytes))
-        return len(self._slots) - 1
-
-    def new(self, shape: Shape, itemsize: int) -> View:
-        """Make a slot of elements in the memory of a run."""
-        size = math.prod(shape)
-        if size * itemsize > MOST_BYTES:
-            raise _Unfit
-        return View(self.slot(ARENA, 0, size * itemsize), 0, shape, packed_strides(shape, itemsize))
-
-    def constant(self, values: Array) -> int:
-        """Make a slot of constants."""
-        data = values.tobytes()
-        self._constants += bytes(-len(self._constants) % 8)
-        self._constants += data
-        return self.slot(CONSTANTS, len(self._constants) - len(data), len(data))
-
     def same(self, number: float, dtype: dt.DType, shape: Shape) -> View:
         """Make a value whose elements all equal one constant."""
-        slot = self.constant(np.array(number, dt.to_numpy(dtype)))
+        slot = self.add_constant(np.array(number, dt.to_numpy(dtype)).tobytes())
         return View(slot, 0, shape, (0,) * len(shape))
 
     def owned(self, root: UOp) -> int:
         """Return a slot that holds only this value, packed; copy the value if needed."""
-        view = self._views[root]
-        slot = self._slots[view.slot]
+        view = self.views[root]
+        slot = self.slots[view.slot]
         nbytes = math.prod(view.shape) * root.dtype.itemsize
         alone = slot.base == ARENA and slot.nbytes == nbytes and not slot.kept
         if not (alone and are_packed(view.shape, view.strides, root.dtype.itemsize)):
             view = self.copied(view, root.dtype.itemsize)
-            slot = self._slots[view.slot]
+            slot = self.slots[view.slot]
         slot.kept = True
         return view.slot
 
-    # ---- steps
-
-    def step(
-        self, loop: int, shape: Shape, views: Sequence[View], *, code: int = 0,
-        more: Sequence[int] = (), each_ns: float = ELEMENT_NS,
-    ) -> None:  # fmt: skip
-        """Add a step over views of one shape; the first view is the result."""
-        self.cost += STEP_NS + each_ns * math.prod(shape)
-        if 0 in shape:
-            return
-        sizes, strides = joined(shape, [v.strides for v in views])
-        self.append(loop, 0, code, sizes, 0, views, strides, more)
-
-    def append(
-        self, loop: int, combine: int, code: int, sizes: Shape, reduced: int,
-        views: Sequence[View], strides: Sequence[Shape], more: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        """Add a step."""
-        if len(sizes) > AXES or len(views) > AXES + 2:
-            raise _Unfit
-        operands = [(v.slot, v.offset, s) for v, s in zip(views, strides, strict=True)]
-        self._steps.append(_Step(loop, combine, code, sizes, reduced, operands, tuple(more)))
-
     def copy(self, target: View, source: View, itemsize: int) -> None:
-        """Add a step that copies elements."""
-        self.step(LOOPS["COPY", itemsize, itemsize], source.shape, [target, source])
-
-    def copied(self, view: View, itemsize: int) -> View:
-        """Return a packed copy of a value."""
-        out = self.new(view.shape, itemsize)
-        self.copy(out, view, itemsize)
-        return out
-
-    def computed(
-        self, dtype: dt.DType, views: Sequence[View]
-    ) -> tuple[View, View, list[View]]:
-        """Make the result of an elementwise operation.
-
-        Along axes where all operands are broadcast, one element is computed. Return the result
-        with all elements, the part of it that is computed, and the operands cut to that part.
-        """
-        shape = views[0].shape
-        once = [not any(steps) for steps in zip(*[v.strides for v in views], strict=True)]
-        if True not in once:
-            out = self.new(shape, dtype.itemsize)
-            return out, out, [*views]
-        few = tuple([min(n, 1) if one else n for n, one in zip(shape, once, strict=True)])
-        part = self.new(few, dtype.itemsize)
-        steps = tuple([0 if one else s for s, one in zip(part.strides, once, strict=True)])
-        out = View(part.slot, 0, shape, steps)
-        return out, part, [View(v.slot, v.offset, few, v.strides) for v in views]
-
-    def elementwise(
-        self, loop: int, dtype: dt.DType, views: Sequence[View], each_ns: float = ELEMENT_NS
-    ) -> View:
-        """Add the step of an elementwise operation."""
-        out, part, given = self.computed(dtype, views)
-        self.step(loop, part.shape, [part, *given], each_ns=each_ns)
-        return out
+        """Add a step that copies elements to a view of the same shape."""
+        self.step(LOOPS["COPY", itemsize, itemsize], [target, source])
 
     # ---- leaves
 
     def const(self, node: UOp) -> None:
-        position = self._positions.get(node)
-        if position is None:
-            self._views[node] = self.same(node.arg, node.dtype, ())
-        else:
-            cell = self.slot(ARENA, 0, 8)
-            self._slots[cell].kept = True
-            self._numbers.append((cell, node.dtype.code, position))
-            self._views[node] = View(cell, 0, (), ())
-
-    def buffer(self, node: UOp) -> None:
-        buffer = self._indices.get(node)
-        if buffer is None or type(node.arg) is not Buffer:  # for example a StandIn without memory
-            raise _Unfit
-        shape, itemsize = _shape(node), node.dtype.itemsize
-        slot = self.slot(FIRST_BUFFER + buffer, 0, math.prod(shape) * itemsize)
-        self._views[node] = View(slot, 0, shape, packed_strides(shape, itemsize))
+        self.views[node] = self.same(node.arg, node.dtype, ())
 
     def iota(self, node: UOp) -> None:
-        position = self._positions.get(node.src[0])
+        position = self.positions.get(node.src[0])
         if position is not None:
             self.fixed.append(position)
         (n,) = _shape(node)
         if node.dtype is not dt.int64:
-            raise _Unfit
+            raise Unfit
         if n * node.dtype.itemsize <= CONSTANT_BYTES:
-            slot = self.constant(np.arange(n, dtype=np.int64))
-            self._views[node] = View(slot, 0, (n,), (8,))
+            slot = self.add_constant(np.arange(n, dtype=np.int64).tobytes())
+            self.views[node] = View(slot, 0, (n,), (8,))
         else:
-            self._views[node] = out = self.new((n,), 8)
-            self.step(LOOPS["COUNT", node.dtype.code, node.dtype.code], (n,), [out])
+            self.views[node] = out = self.new((n,), 8)
+            self.step(LOOPS["COUNT", node.dtype.code, node.dtype.code], [out])
 
     # ---- elements
 
     def element(self, node: UOp) -> None:
-        views = [self._views[s] for s in node.src]
-        self._views[node] = self._element(node, views)
-
-    def _element(self, node: UOp, views: list[View]) -> View:
-        op, kind, dtype = node.op, node.src[0].dtype, node.dtype
+        """Write an elementwise operation that `_element_loops` lacks."""
+        op, dtype = node.op, node.dtype
+        views = [self.views[s] for s in node.src]
         if op is Op.BITCAST:
-            if kind.itemsize != dtype.itemsize:
-                raise _Unfit
-            return views[0]
-        if op is Op.WHERE:
-            return self.elementwise(LOOPS["WHERE", dtype.itemsize, dtype.itemsize], dtype, views)
-        loop = LOOPS.get((op.name, kind.code, dtype.code))
-        if op is Op.POW and build.const_value(node.src[1]) is None:
-            loop = None
-        if loop is not None and op is not Op.POW:
-            each = DIVISION_NS if op in _DIVISIONS else ELEMENT_NS
-            return self.elementwise(loop, dtype, views, each)
-        if op in FUNCTIONS and node.src[0] in self._constant:
-            raise _Unfit  # the compiler folds functions of constants, correctly rounded
+            if node.src[0].dtype.itemsize != dtype.itemsize:
+                raise Unfit
+            self.views[node] = views[0]
+            return
+        loop = LOOPS["BLOCKS", 0, 0]
+        if op is Op.POW and build.const_value(node.src[1]) is not None:
+            loop = LOOPS.get((op.name, node.src[0].dtype.code, dtype.code), loop)
+        if op in FUNCTIONS and node.src[0] in self.constant:
+            raise Unfit  # the compiler folds functions of constants, correctly rounded
         kinds = tuple([s.dtype for s in node.src])
         kernel = _kernel(op, node.arg, kinds, dtype)
         self._keeps.append(kernel)
-        out, part, given = self.computed(dtype, views)
-        sizes, _ = joined(part.shape, [v.strides for v in given])
-        if len(sizes) > 1:  # a call for each row would compute a block for each
+        out, part, given = self.computed(dtype.itemsize, views)
+        if merged_axes(given) > 1:  # a call for each row would compute a block for each
             given = [v if not any(v.strides) or are_packed(v.shape, v.strides, k.itemsize)
                      else self.copied(v, k.itemsize)
                      for v, k in zip(given, kinds, strict=True)]  # fmt: skip
         self.cost += FUNCTION_NS * BLOCK
-        self.step(loop or LOOPS["BLOCKS", 0, 0], part.shape, [part, *given], code=kernel.address,
+        self.step(loop, [part, *given], code=kernel.address,
                   more=[k.itemsize for k in (dtype, *kinds)], each_ns=FUNCTION_NS)  # fmt: skip
-        return out
+        self.views[node] = out
 
     def bound(self, node: UOp) -> None:
-        index, size = [self._views[s] for s in node.src]
-        views = [index, size._replace(shape=index.shape, strides=(0,) * len(index.shape))]
+        index, size = [self.views[s] for s in node.src]
+        views = [index, View(size.slot, size.offset, index.shape, (0,) * len(index.shape))]
         loop = LOOPS.get(("BOUND", node.src[0].dtype.code, node.dtype.code))
         if loop is None or node.src[0].dtype is not node.src[1].dtype:
-            raise _Unfit
-        self._views[node] = self.elementwise(loop, node.dtype, views)
+            raise Unfit
+        self.views[node] = self.elementwise(loop, node.dtype.itemsize, views)
 
     # ---- movement
 
-    def passed_on(self, node: UOp) -> None:
-        self._views[node] = self._views[node.arg.storage if is_kept(node) else node.src[0]]
-
-    def expand(self, node: UOp) -> None:
-        view, shape = self._views[node.src[0]], _shape(node)
-        strides = tuple([s if n == m else 0 for s, n, m in
-                         zip(view.strides, view.shape, shape, strict=True)])  # fmt: skip
-        self._views[node] = View(view.slot, view.offset, shape, strides)
-
-    def reshape(self, node: UOp) -> None:
-        view, shape = self._views[node.src[0]], _shape(node)
-        strides = reshaped_strides(view.shape, view.strides, shape)
-        if strides is None:
-            view = self.copied(view, node.dtype.itemsize)
-            strides = packed_strides(shape, node.dtype.itemsize)
-        self._views[node] = View(view.slot, view.offset, shape, strides)
-
-    def permute(self, node: UOp) -> None:
-        view = self._views[node.src[0]]
-        shape, strides = ([row[axis] for axis in node.arg] for row in (view.shape, view.strides))
-        self._views[node] = View(view.slot, view.offset, tuple(shape), tuple(strides))
-
-    def shrink(self, node: UOp) -> None:
-        _need_static([n for ends in node.arg for n in ends])
-        view = self._views[node.src[0]]
-        begin = sum(low * s for (low, _), s in zip(node.arg, view.strides, strict=True))
-        self._views[node] = View(view.slot, view.offset + begin, _shape(node), view.strides)
-
     def flip(self, node: UOp) -> None:
-        view = self._views[node.src[0]]
+        view = self.views[node.src[0]]
         flipped = [axis for axis in node.arg if view.shape[axis]]
         begin = sum((view.shape[axis] - 1) * view.strides[axis] for axis in flipped)
         strides = tuple([-s if axis in flipped else s for axis, s in enumerate(view.strides)])
-        self._views[node] = View(view.slot, view.offset + begin, view.shape, strides)
+        self.views[node] = View(view.slot, view.offset + begin, view.shape, strides)
 
     def window(self, node: UOp) -> None:
         _need_static([n for window in node.arg for n in window])
-        view = self._views[node.src[0]]
+        view = self.views[node.src[0]]
         strides = _windowed(view.strides, node.arg)
-        self._views[node] = View(view.slot, view.offset, _shape(node), strides)
+        self.views[node] = View(view.slot, view.offset, _shape(node), strides)
 
     def unwindow(self, node: UOp) -> None:
         whole, windows = node.arg
         _need_static([*whole, *[n for window in windows for n in window]])
-        view, itemsize = self._views[node.src[0]], node.dtype.itemsize
+        view, itemsize = self.views[node.src[0]], node.dtype.itemsize
         out = self.zeros(node)
         rest = len(whole)
         inner = [*_windowed(out.strides[:rest], windows)]
         for t in range(len(windows)):
             inner[rest + t] += out.strides[rest + t]
-        self.copy(out._replace(shape=view.shape, strides=tuple(inner)), view, itemsize)
-        self._views[node] = out
+        self.copy(View(out.slot, 0, view.shape, tuple(inner)), view, itemsize)
+        self.views[node] = out
 
     def zeros(self, node: UOp) -> View:
         """Add a step that fills memory for a node with zeros."""
@@ -578,45 +341,44 @@ class _Writer:
 
     def pad(self, node: UOp) -> None:
         _need_static([n for pair in node.arg for n in pair])
-        source, out = self._views[node.src[0]], self.zeros(node)
+        source, out = self.views[node.src[0]], self.zeros(node)
         begin = sum(low * s for (low, _), s in zip(node.arg, out.strides, strict=True))
-        inner = out._replace(offset=begin, shape=source.shape)
+        inner = View(out.slot, begin, source.shape, out.strides)
         self.copy(inner, source, node.dtype.itemsize)
-        self._views[node] = out
+        self.views[node] = out
 
     def cat(self, node: UOp) -> None:
         out = self.new(_shape(node), node.dtype.itemsize)
         begin = 0
-        for source in [self._views[s] for s in node.src]:
-            part = out._replace(offset=begin * out.strides[node.arg], shape=source.shape)
+        for source in [self.views[s] for s in node.src]:
+            part = View(out.slot, begin * out.strides[node.arg], source.shape, out.strides)
             self.copy(part, source, node.dtype.itemsize)
             begin += source.shape[node.arg]
-        self._views[node] = out
+        self.views[node] = out
 
     # ---- indices
 
     def _places_of(self, indices: Sequence[UOp], shape: Shape) -> list[View]:
         """Return the indices for all axes of a tensor, as int64."""
         if not indices or len(indices) != len(shape):
-            raise _Unfit
+            raise Unfit
         return [
-            self._views[i] if i.dtype is dt.int64 else
-            self.elementwise(LOOPS["CAST", i.dtype.code, dt.int64.code], dt.int64, [self._views[i]])
+            self.views[i] if i.dtype is dt.int64 else
+            self.elementwise(LOOPS["CAST", i.dtype.code, dt.int64.code], 8, [self.views[i]])
             for i in indices
         ]  # fmt: skip
 
     def gather(self, node: UOp) -> None:
         source, *indices = node.src
-        view, size = self._views[source], node.dtype.itemsize
+        view, size = self.views[source], node.dtype.itemsize
         if not indices:
-            self._views[node] = view
+            self.views[node] = view
             return
-        out, part, given = self.computed(node.dtype, self._places_of(indices, view.shape))
-        table = view._replace(shape=part.shape, strides=(0,) * len(part.shape))
+        out, part, given = self.computed(size, self._places_of(indices, view.shape))
+        table = View(view.slot, view.offset, part.shape, (0,) * len(part.shape))
         more = [n for axis in zip(view.shape, view.strides, strict=True) for n in axis]
-        self.step(LOOPS["GATHER", size, size], part.shape, [part, table, *given], more=more,
-                  each_ns=PLACE_NS)  # fmt: skip
-        self._views[node] = out
+        self.step(LOOPS["GATHER", size, size], [part, table, *given], more=more, each_ns=PLACE_NS)
+        self.views[node] = out
 
     def scatter(self, node: UOp) -> None:
         base, values, *indices = node.src
@@ -624,18 +386,14 @@ class _Writer:
         name = ("SECOND", size, size) if node.arg is None else (node.arg.name, code, code)
         combine = LOOPS.get(name)
         if combine is None:
-            raise _Unfit
-        self._views[node] = out = self.copied(self._views[base], size)
-        given = [self._views[values], *self._places_of(indices, out.shape)]
+            raise Unfit
+        self.views[node] = out = self.copied(self.views[base], size)
+        given = [self.views[values], *self._places_of(indices, out.shape)]
         shape = given[0].shape
         self.cost += 5 * PLACE_NS * math.prod(shape)
-        if 0 in shape:
-            return
-        table = out._replace(shape=shape, strides=(0,) * len(shape))
-        views = [table, *given]
-        sizes, strides = joined(shape, [v.strides for v in views])
+        table = View(out.slot, 0, shape, (0,) * len(shape))
         more = [n for axis in zip(out.shape, out.strides, strict=True) for n in axis]
-        self.append(LOOPS["SCATTER", 0, 0], combine, 0, sizes, 0, views, strides, more)
+        self.append(LOOPS["SCATTER", 0, 0], [table, *given], combine=combine, more=more)
 
     # ---- reductions
 
@@ -644,48 +402,30 @@ class _Writer:
         (source,) = node.src
         if 0 in [_shape(source)[axis] for axis in axes]:
             nothing = empty_result(reducer, node.dtype)
-            self._views[node] = self.same(nothing, node.dtype, _shape(node))
-        elif source in self._views:
+            self.views[node] = self.same(nothing, node.dtype, _shape(node))
+        elif source in self.views:
             name = f"REDUCE_{reducer.name}"
-            self._views[node] = self._reduced(node, name, [self._views[source]], ELEMENT_NS)
+            self.views[node] = self._reduced(node, name, [self.views[source]], ELEMENT_NS)
         else:
-            factors = [self._views[s] for s in source.src]
+            factors = [self.views[s] for s in source.src]
             made = self._multiplied(node, factors)
             if made is None:
                 made = self._reduced(node, "DOT", factors, TERM_NS)
-            self._views[node] = made
+            self.views[node] = made
 
     def _reduced(self, node: UOp, name: str, views: list[View], each_ns: float) -> View:
         """Add a step that reduces one value, or the product of two."""
         loop = LOOPS.get((name, node.dtype.code, node.dtype.code))
-        whole, reduced = views[0].shape, node.arg[1]
         if loop is None:
-            raise _Unfit
-        kept = [axis for axis in range(len(whole)) if axis not in reduced]
-        outer = [
-            View(v.slot, v.offset, tuple([whole[a] for a in kept]),
-                 tuple([v.strides[a] for a in kept])) for v in views
-        ]  # fmt: skip
-        out, part, given = self.computed(node.dtype, outer)
-        self.cost += STEP_NS + each_ns * math.prod([*part.shape, *[whole[a] for a in reduced]])
-        if 0 not in part.shape:
-            operands = [part, *given]
-            sizes, strides = joined(part.shape, [v.strides for v in operands])
-            along = [tuple([v.strides[a] for a in reduced]) for v in views]
-            few, steps = joined([whole[a] for a in reduced], along)
-            if not few:  # all reduced axes have one element
-                few, steps = (1,), [(0,) for _ in views]
-            inner = [(0,) * len(few), *steps]
-            self.append(
-                loop, 0, 0, (*sizes, *few), len(few), operands,
-                [(*a, *b) for a, b in zip(strides, inner, strict=True)],
-            )  # fmt: skip
-        return out
+            raise Unfit
+        return self.reduced(loop, node.dtype.itemsize, views, node.arg[1], each_ns)
 
     def _multiplied(self, node: UOp, factors: list[View]) -> View | None:
         """Compute a sum of products by NumPy if it is a large matrix product, else return None."""
         one, two = factors
         shape, reduced = one.shape, node.arg[1]
+        if math.prod(shape) < MANY_PRODUCTS:
+            return None
         both: list[int] = []
         rows: list[int] = []
         columns: list[int] = []
@@ -707,33 +447,52 @@ class _Writer:
         order = [*both, *rows, *columns]
         itemsize = node.dtype.itemsize
         out = self.new(tuple([shape[a] for a in order]), itemsize)
-        flat = out._replace(shape=(b, m, n), strides=packed_strides((b, m, n), itemsize))
+        flat = View(out.slot, 0, (b, m, n), packed_strides((b, m, n), itemsize))
         left = self._ordered(one, [*both, *rows, *inner], node.dtype)
         right = self._ordered(two, [*both, *inner, *columns], node.dtype)
         arrays = [(flat, node.dtype), (left, node.dtype), (right, node.dtype)]
-        self._steps.append((_multiplying((b, m, k), (b, k, n)), arrays))
+        self.calls.append((len(self.steps), _multiplying((b, m, k), (b, k, n)), arrays))
         self.cost += PRODUCTS_NS + b * k * (PRODUCT_NS * m * n + 2 * ELEMENT_NS * (m + n))
         kept = sorted([*order, *none])
         strides = dict(zip(order, out.strides, strict=True))
-        return out._replace(shape=tuple([shape[a] for a in kept]),
-                            strides=tuple([strides.get(a, 0) for a in kept]))  # fmt: skip
+        return View(out.slot, 0, tuple([shape[a] for a in kept]),
+                    tuple([strides.get(a, 0) for a in kept]))  # fmt: skip
 
     def _ordered(self, view: View, axes: Sequence[int], dtype: dt.DType) -> View:
         """Return the view with its axes in this order; copy it if a stride is negative."""
-        found = view._replace(shape=tuple([view.shape[a] for a in axes]),
-                              strides=tuple([view.strides[a] for a in axes]))  # fmt: skip
+        found = View(view.slot, view.offset, tuple([view.shape[a] for a in axes]),
+                     tuple([view.strides[a] for a in axes]))  # fmt: skip
         return self.copied(found, dtype.itemsize) if min(found.strides, default=0) < 0 else found
 
 
+def _element_loops() -> dict[tuple[Op, dt.DType, dt.DType], tuple[int, float]]:
+    """Return the loop and the cost of an element, by op, dtype of the first operand and result."""
+    found: dict[tuple[Op, dt.DType, dt.DType], tuple[int, float]] = {}
+    ops = {op.name: op for op in ALU.difference({Op.POW, Op.WHERE, Op.BITCAST})}
+    dtypes = {dtype.code: dtype for dtype in dt.ALL}
+    for (name, operand, result), loop in LOOPS.items():
+        if (op := ops.get(name)) is not None:
+            each_ns = DIVISION_NS if op in _DIVISIONS else ELEMENT_NS
+            found[op, dtypes[operand], dtypes[result]] = loop, each_ns
+    for dtype in dt.ALL:
+        loop = LOOPS["WHERE", dtype.itemsize, dtype.itemsize]
+        found[Op.WHERE, dt.bool_, dtype] = loop, ELEMENT_NS
+    return found
+
+
 _RULES: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
-    Op.CONST: _Writer.const, Op.BUFFER: _Writer.buffer, Op.IOTA: _Writer.iota,
-    Op.BOUND: _Writer.bound, Op.EXPAND: _Writer.expand, Op.RESHAPE: _Writer.reshape,
-    Op.PERMUTE: _Writer.permute, Op.SHRINK: _Writer.shrink, Op.FLIP: _Writer.flip,
-    Op.PAD: _Writer.pad, Op.IM2COL: _Writer.window, Op.COL2IM: _Writer.unwindow,
-    Op.CAT: _Writer.cat, Op.GATHER: _Writer.gather, Op.SCATTER: _Writer.scatter,
-    Op.REDUCE_AXIS: _Writer.reduce, Op.CONTIGUOUS: _Writer.passed_on, Op.DETACH: _Writer.passed_on,
+    Op.CONST: _Writer.const, Op.IOTA: _Writer.iota, Op.BOUND: _Writer.bound,
+    Op.FLIP: _Writer.flip, Op.PAD: _Writer.pad, Op.IM2COL: _Writer.window,
+    Op.COL2IM: _Writer.unwindow, Op.CAT: _Writer.cat, Op.GATHER: _Writer.gather,
+    Op.SCATTER: _Writer.scatter, Op.REDUCE_AXIS: _Writer.reduce,
     **dict.fromkeys(ALU, _Writer.element),
 }  # fmt: skip
+interpreter._name_costs(STEP_NS, ELEMENT_NS, MOST_BYTES)
+interpreter._name_rules(
+    (Op.CONST, Op.BUFFER, Op.EXPAND, Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.DETACH, Op.CONTIGUOUS,
+     Op.REDUCE_AXIS, Op.ADD, Op.MUL),
+    _element_loops(), _RULES, Kept, Buffer, _HALVES, _SUMMED,
+)  # fmt: skip
 
 
 def _windowed(strides: Shape, windows: Sequence[tuple[int, int, int, int]]) -> Shape:
@@ -779,10 +538,10 @@ class _Kernel:
         store = UOp(Op.STORE, dtype, (result, i, UOp(op, dtype, loads, arg)))
         device = opened()
         if device.renderer is None:
-            raise _Unfit
+            raise Unfit
         spec = device.renderer.render(UOp(Op.SINK, dtype, (store,)))
         if spec.global_size != (1, 1, 1) or spec.var_names:
-            raise _Unfit  # the kernel needs more than one call
+            raise Unfit  # the kernel needs more than one call
         [self._program] = device.loader.load(device.compiler.compile([spec]))
         self.address: int = self._program.address
 
