@@ -44,6 +44,8 @@ def as_size(dim: Dim) -> int | Size:
 
 def plain(value: Any) -> Any:
     """Replace a Size or Real by its node; convert sequences item by item."""
+    if type(value) is int:
+        return value
     if isinstance(value, Size | Real):
         return value.uop
     if type(value) in (tuple, list) and any(isinstance(v, Size | Real) for v in value):

@@ -156,7 +156,8 @@ def _infer_shape(node: UOp) -> None:
 
 
 def _infer_bounds(node: UOp) -> None:
-    for below in toposort([node], stop=lambda u: u.cached_bounds is not None):
+    # The bounds of floats do not depend on their operands.
+    for below in toposort([node], stop=lambda u: u.dtype.is_float or u.cached_bounds is not None):
         if below.cached_bounds is None:
             below.cached_bounds = bounds.infer(below)
 

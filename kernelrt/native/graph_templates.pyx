@@ -429,7 +429,7 @@ cdef Template template_of(object found, object again, list operands, Call call):
         if node in numbers:
             n += 1
             continue
-        if isinstance(node.arg, Exporter) and (<Exporter> node.arg).constant:
+        if node.arg is not None and isinstance(node.arg, Exporter) and (<Exporter> node.arg).constant:
             pass
         elif (PyTuple_GET_SIZE(node.src) == 0 and node.op not in LEAVES
                 or not is_plain(node.shape) or not (is_data(node.arg) or is_rule(node.arg))):
@@ -522,7 +522,7 @@ cdef list ordered(list roots, set ends):
             stack.append((node, True))
             if node not in ends:
                 arg = (<Node> node).arg
-                if isinstance(arg, CUSTOM):
+                if arg is not None and isinstance(arg, CUSTOM):
                     stack.extend([(below, False) for below in arg.inputs + arg.parts])
                 stack.extend([(below, False) for below in reversed((<Node> node).src)])
     return order
@@ -530,13 +530,18 @@ cdef list ordered(list roots, set ends):
 
 cdef bint is_data(object arg) except -1:
     """Return whether an arg of a node refers to no node, and to no object that each call makes."""
-    if arg is None or isinstance(arg, PLAIN):
+    if arg is None or PyLong_CheckExact(arg) or isinstance(arg, PLAIN):
         return True
-    if type(arg) is tuple or type(arg) is frozenset or (
+    if type(arg) is tuple:
+        for item in <tuple> arg:
+            if not PyLong_CheckExact(item) and not is_data(item):
+                return False
+        return True
+    if type(arg) is frozenset or (
             isinstance(arg, tuple) and hasattr(arg, "_fields")):
         return all([is_data(item) for item in arg])
     if type(arg) is slice:
-        return is_data((arg.start, arg.stop, arg.step))
+        return is_data(arg.start) and is_data(arg.stop) and is_data(arg.step)
     parameters = getattr(type(arg), "__dataclass_params__", None)
     if parameters is not None:  # without eq, instances compare by identity, not by fields
         return parameters.frozen and parameters.eq and all([

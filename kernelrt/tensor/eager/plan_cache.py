@@ -131,7 +131,7 @@ class _Structure(NamedTuple):
 
 
 def _are_static(sizes: Sequence[object]) -> bool:
-    return bool(sizes) and all(type(size) is int for size in sizes)
+    return set(map(type, sizes)) == {int}
 
 
 class PlanCache(PlanTable):

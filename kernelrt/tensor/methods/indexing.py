@@ -87,7 +87,8 @@ class IndexingMethods(_Below):
                 out = out.unsqueeze(axis)
                 axis += 1
             elif isinstance(item, slice):
-                out = out._slice(axis, item)
+                if not item.start is item.stop is item.step is None:
+                    out = out._slice(axis, item)
                 axis += 1
             elif mask_rank(item) is not None:
                 if not mask_rank(item):

@@ -189,6 +189,8 @@ def lacking(have: Dim, need: Dim) -> str | None:
 
 def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
     """Return an axis counted from the front; raise AxisError if it is out of range."""
+    if type(dim) is int and -ndim <= dim < ndim:
+        return dim % ndim
     dim = index_of(dim)
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
         raise DTypeError(f"{name}: expected an int, not {type(dim).__name__}")
