@@ -34,17 +34,59 @@ class ActivationMethods(_Below):
         return node
 
     def relu(self) -> Self:
-        """Return ``max(self, 0)``; NaN stays NaN, and the gradient at 0 is 0."""
+        """Return ``max(self, 0)``; NaN stays NaN, and the gradient at 0 is 0.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([-1.0, 0.0, 2.0]).relu().tolist()
+        [0.0, 0.0, 2.0]
+        """
         x = self.uop
         zero = build.zeros_like(x)
         return self._of(build.where(x.alu(Op.LE, zero), zero, x))
 
     def relu6(self) -> Self:
-        """Return ``min(max(self, 0), 6)``; the gradient at 0, 6 and NaN is 0."""
+        """Return ``min(max(self, 0), 6)``; the gradient at 0, 6 and NaN is 0.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; bools give int64.
+
+        Examples
+        --------
+        >>> krt.tensor([-1.0, 2.0, 9.0]).relu6().tolist()
+        [0.0, 2.0, 6.0]
+        """
         return self.hardtanh(0, 6)
 
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
-        """Return each positive element unchanged, and each other one times `negative_slope`."""
+        """Return each positive element unchanged, and each other one times `negative_slope`.
+
+        Parameters
+        ----------
+        negative_slope : float, default 0.01
+            Factor of the elements that are not positive.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype; integers and bools raise DTypeError.
+
+        Notes
+        -----
+        From Maas et al., "Rectifier Nonlinearities Improve Neural Network Acoustic Models", 2013.
+
+        Examples
+        --------
+        >>> krt.tensor([-4.0, 0.0, 2.0]).leaky_relu(0.25).tolist()
+        [-1.0, 0.0, 2.0]
+        """
         self._floats("leaky_relu")
 
         def rule(x: UOp) -> UOp:
@@ -54,7 +96,29 @@ class ActivationMethods(_Below):
         return self._widely(rule)
 
     def elu(self, alpha: float = 1.0) -> Self:
-        """Return each positive element unchanged, else ``alpha * (exp(x) - 1)``."""
+        """Return each positive element unchanged, else ``alpha * (exp(x) - 1)``.
+
+        Parameters
+        ----------
+        alpha : float, default 1.0
+            Scale of the negative part, which approaches ``-alpha``.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype; integers and bools raise DTypeError.
+
+        Notes
+        -----
+        From Clevert et al., "Fast and Accurate Deep Network Learning by Exponential Linear Units
+        (ELUs)", 2015 (arXiv:1511.07289).
+
+        Examples
+        --------
+        >>> x = krt.tensor([-1.0, 0.0, 2.0], dtype="float64")
+        >>> x.elu().round(decimals=4).tolist()
+        [-0.6321, 0.0, 2.0]
+        """
         self._floats("elu")
 
         def rule(x: UOp) -> UOp:
@@ -67,24 +131,81 @@ class ActivationMethods(_Below):
         return self._widely(rule)
 
     def sigmoid(self) -> Self:
-        """Return ``1 / (1 + exp(-self))``."""
+        """Return ``1 / (1 + exp(-self))``.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([-2.0, 0.0, 2.0], dtype="float64").sigmoid().round(decimals=4).tolist()
+        [0.1192, 0.5, 0.8808]
+        """
         return self._widely(sigmoid)
 
     def logsigmoid(self) -> Self:
-        """Return ``log(sigmoid(self))``, computed without overflow."""
+        """Return ``log(sigmoid(self))``, computed without overflow.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype; integers and bools raise DTypeError.
+
+        Examples
+        --------
+        >>> krt.tensor([-1000.0, 0.0], dtype="float64").logsigmoid().round(decimals=4).tolist()
+        [-1000.0, -0.6931]
+        """
         self._floats("logsigmoid")
         return self._widely(lambda x: build.neg(softplus(build.neg(x))))
 
     def silu(self) -> Self:
-        """Return ``self * sigmoid(self)``, also known as swish."""
+        """Return ``self * sigmoid(self)``, also known as swish.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype; integers and bools raise DTypeError.
+
+        Notes
+        -----
+        From Elfwing et al., "Sigmoid-Weighted Linear Units for Neural Network Function
+        Approximation in Reinforcement Learning", 2017 (arXiv:1702.03118).
+
+        Examples
+        --------
+        >>> krt.tensor([-1.0, 0.0, 1.0], dtype="float64").silu().round(decimals=4).tolist()
+        [-0.2689, 0.0, 0.7311]
+        """
         self._floats("silu")
         return self._widely(lambda x: x.alu(Op.MUL, sigmoid(x)))
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
         """Clamp this tensor to [min_val, max_val]; the gradient at the limits and NaN is 0.
 
-        The result of an integer tensor has its dtype: the limits lose their fractions, and the
-        limits of an unsigned tensor must not be negative.
+        Parameters
+        ----------
+        min_val, max_val : float, default -1.0 and 1.0
+            Limits of the result. For integer tensors they lose their fractions.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; bools promote with the limits.
+
+        Raises
+        ------
+        DTypeError
+            This tensor is unsigned, and a limit is negative.
+
+        Examples
+        --------
+        >>> krt.tensor([-3.0, 0.5, 3.0]).hardtanh().tolist()
+        [-1.0, 0.5, 1.0]
+        >>> krt.tensor([-3, 0, 3]).hardtanh(-2, 2).tolist()
+        [-2, 0, 2]
         """
         kind = self.dtype
         if not (kind.is_float or kind.is_bool):
@@ -97,12 +218,36 @@ class ActivationMethods(_Below):
         return self._limited(("min_val", min_val), ("max_val", max_val), closed=False)
 
     def gelu(self, approximate: str = "none") -> Self:
-        """Return the Gaussian error linear unit of each element.
+        """Return the Gaussian error linear unit, ``self * (1 + erf(self / sqrt(2))) / 2``.
 
         Parameters
         ----------
-        approximate : "none" or "tanh"
+        approximate : {"none", "tanh"}
             "none" for the definition by erf, "tanh" for its approximation by tanh.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds integers or bools.
+        ShapeError
+            `approximate` is another string.
+
+        Notes
+        -----
+        From Hendrycks and Gimpel, "Gaussian Error Linear Units (GELUs)", 2016 (arXiv:1606.08415).
+
+        Examples
+        --------
+        >>> x = krt.tensor([-1.0, 0.0, 1.0], dtype="float64")
+        >>> x.gelu().round(decimals=4).tolist()
+        [-0.1587, 0.0, 0.8413]
+        >>> x.gelu("tanh").round(decimals=4).tolist()
+        [-0.1588, 0.0, 0.8412]
         """
         self._floats("gelu")
         rule = {"none": _gelu, "tanh": _gelu_by_tanh}.get(approximate)
@@ -111,7 +256,25 @@ class ActivationMethods(_Below):
         return self._widely(rule)
 
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
-        """Return ``log(1 + exp(beta * x)) / beta``, or x where ``beta * x > threshold``."""
+        """Return ``log(1 + exp(beta * x)) / beta``, or x where ``beta * x > threshold``.
+
+        Parameters
+        ----------
+        beta : float, default 1.0
+            Sharpness of the bend at 0.
+        threshold : float, default 20.0
+            Value of ``beta * x`` above which the element is returned unchanged.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype; integers and bools raise DTypeError.
+
+        Examples
+        --------
+        >>> krt.tensor([-1.0, 0.0, 30.0], dtype="float64").softplus().round(decimals=4).tolist()
+        [0.3133, 0.6931, 30.0]
+        """
         self._floats("softplus")
 
         def rule(x: UOp) -> UOp:
@@ -122,20 +285,73 @@ class ActivationMethods(_Below):
         return self._widely(rule)
 
     def mish(self) -> Self:
-        """Return ``self * tanh(softplus(self))``."""
+        """Return ``self * tanh(softplus(self))``.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype; integers and bools raise DTypeError.
+
+        Notes
+        -----
+        From Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019
+        (arXiv:1908.08681).
+
+        Examples
+        --------
+        >>> krt.tensor([-1.0, 0.0, 1.0], dtype="float64").mish().round(decimals=4).tolist()
+        [-0.3034, 0.0, 0.8651]
+        """
         self._floats("mish")
         return self._widely(lambda x: x.alu(Op.MUL, softplus(x).alu(Op.TANH)))
 
     def softsign(self) -> Self:
-        """Return ``self / (1 + |self|)``."""
+        """Return ``self / (1 + |self|)``.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([-3.0, 0.0, 1.0]).softsign().tolist()
+        [-0.75, 0.0, 0.5]
+        """
         return self._widely(lambda x: x.alu(Op.DIV, build.add(x.alu(Op.ABS), 1)))
 
     def hardsigmoid(self) -> Self:
-        """Return ``clamp(self + 3, 0, 6) / 6``; the gradient at -3, 3 and NaN is 0."""
+        """Return ``clamp(self + 3, 0, 6) / 6``; the gradient at -3, 3 and NaN is 0.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([-4.0, 0.0, 1.5]).hardsigmoid().tolist()
+        [0.0, 0.5, 0.75]
+        """
         return self._widely(_hardsigmoid)
 
     def hardswish(self) -> Self:
-        """Return ``self * hardsigmoid(self)``."""
+        """Return ``self * hardsigmoid(self)``.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; float32 for integers and bools.
+
+        Notes
+        -----
+        From Howard et al., "Searching for MobileNetV3", 2019 (arXiv:1905.02244).
+
+        Examples
+        --------
+        >>> krt.tensor([-4.0, 1.5, 4.0]).hardswish().tolist()
+        [-0.0, 1.125, 4.0]
+        """
         return self._widely(lambda x: x.alu(Op.MUL, _hardsigmoid(x)))
 
     def celu(self, alpha: float = 1.0) -> Self:
@@ -143,8 +359,31 @@ class ActivationMethods(_Below):
 
         Parameters
         ----------
-        alpha : float
+        alpha : float, default 1.0
             Scale of the negative part; not 0.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds integers or bools.
+        ShapeError
+            `alpha` is 0.
+
+        Notes
+        -----
+        From Barron, "Continuously Differentiable Exponential Linear Units", 2017
+        (arXiv:1704.07483).
+
+        Examples
+        --------
+        >>> x = krt.tensor([-1.0, 0.0, 2.0], dtype="float64")
+        >>> x.celu(alpha=0.5).round(decimals=4).tolist()
+        [-0.4323, 0.0, 2.0]
         """
         self._floats("celu")
         if real(alpha, "alpha") == 0:
@@ -154,13 +393,41 @@ class ActivationMethods(_Below):
     def selu(self) -> Self:
         """Return the scaled :meth:`elu` that keeps mean 0 and variance 1.
 
-        Klambauer et al., arXiv:1706.02515.
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype; integers and bools raise DTypeError.
+
+        Notes
+        -----
+        From Klambauer et al., "Self-Normalizing Neural Networks", 2017 (arXiv:1706.02515).
+
+        Examples
+        --------
+        >>> krt.tensor([-1.0, 0.0, 1.0], dtype="float64").selu().round(decimals=4).tolist()
+        [-1.1113, 0.0, 1.0507]
         """
         self._floats("selu")
         return self._widely(lambda x: _exponential(x, _SELU_SCALE, _SELU_SCALE * _SELU_ALPHA, 1))
 
     def hardshrink(self, lambd: float = 0.5) -> Self:
-        """Return 0 where ``abs(x) <= lambd``, else the element; the gradient at NaN is 0."""
+        """Return 0 where ``abs(x) <= lambd``, else the element; the gradient at NaN is 0.
+
+        Parameters
+        ----------
+        lambd : float, default 0.5
+            Greatest magnitude that becomes 0.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype; integers and bools raise DTypeError.
+
+        Examples
+        --------
+        >>> krt.tensor([-2.0, 0.5, 1.0]).hardshrink().tolist()
+        [-2.0, 0.0, 1.0]
+        """
         self._floats("hardshrink")
         edge = real(lambd, "lambd")
         return self._widely(lambda x: _shrunk(x, edge, x))
@@ -168,7 +435,29 @@ class ActivationMethods(_Below):
     def softshrink(self, lambd: float = 0.5) -> Self:
         """Move each element towards 0 by `lambd`, and return 0 where ``abs(x) <= lambd``.
 
-        `lambd` must be at least 0. The gradient at NaN is 0.
+        The gradient at NaN is 0.
+
+        Parameters
+        ----------
+        lambd : float, default 0.5
+            Distance to move, at least 0.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds integers or bools.
+        ShapeError
+            `lambd` is negative.
+
+        Examples
+        --------
+        >>> krt.tensor([-2.0, 0.5, 1.0]).softshrink().tolist()
+        [-1.5, 0.0, 0.5]
         """
         self._floats("softshrink")
         edge = real(lambd, "lambd")
@@ -183,11 +472,46 @@ class ActivationMethods(_Below):
         return self._widely(rule)
 
     def tanhshrink(self) -> Self:
-        """Return ``self - tanh(self)``."""
+        """Return ``self - tanh(self)``.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([-2.0, 0.0, 2.0], dtype="float64").tanhshrink().round(decimals=4).tolist()
+        [-1.036, 0.0, 1.036]
+        """
         return self._widely(_tanhshrink)
 
     def threshold(self, threshold: float, value: float) -> Self:
-        """Return each element above `threshold` unchanged, else `value`; NaN stays NaN."""
+        """Return each element above `threshold` unchanged, else `value`; NaN stays NaN.
+
+        Parameters
+        ----------
+        threshold : float
+            Limit above which elements stay.
+        value : float
+            Replacement of the other elements. For an integer tensor both numbers lose their
+            fractions.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds integers, and `threshold` or `value` is outside of their range.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0, 2.0]).threshold(1.0, -5.0).tolist()
+        [-5.0, -5.0, 2.0]
+        """
         x = self.uop
         edge = build.full(element(threshold, x.dtype, "threshold"), x.dtype, x.shape)
         other = element(value, x.dtype, "value")
