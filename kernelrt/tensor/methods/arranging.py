@@ -39,7 +39,32 @@ class ArrangingMethods(_Below):
     # ---- diagonals
 
     def diag(self, diagonal: int = 0) -> Self:
-        """Return a matrix with this vector as a diagonal, or copy a diagonal of this matrix."""
+        """Return a matrix with this vector as a diagonal, or copy a diagonal of this matrix.
+
+        Parameters
+        ----------
+        diagonal : int, default 0
+            Diagonal to fill or read: 0 is the main one, a positive number is above it, a negative
+            one below.
+
+        Returns
+        -------
+        Tensor
+            Of this dtype. Shape (n + abs(diagonal), n + abs(diagonal)) for a vector of n elements;
+            a vector for a matrix.
+
+        Raises
+        ------
+        ShapeError
+            This tensor is neither a vector nor a matrix.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).diag(1).tolist()
+        [[0, 1, 0], [0, 0, 2], [0, 0, 0]]
+        >>> krt.tensor([[1, 2], [3, 4]]).diag().tolist()
+        [1, 4]
+        """
         if self.ndim == 1:
             return self.diag_embed(diagonal)
         if self.ndim != 2:
@@ -54,11 +79,28 @@ class ArrangingMethods(_Below):
 
         Parameters
         ----------
-        offset : int
-            Diagonal to fill: 0 is the main one, a positive number lies above it, a negative one
+        offset : int, default 0
+            Diagonal to fill: 0 is the main one, a positive number is above it, a negative one
             below.
-        dim1, dim2 : int
+        dim1, dim2 : int, default -2 and -1
             Axes of the rows and the columns in the result.
+
+        Returns
+        -------
+        Tensor
+            Of this dtype; shape (..., n + abs(offset), n + abs(offset)) for shape (..., n).
+
+        Raises
+        ------
+        ShapeError
+            This tensor is a scalar, or `dim1` and `dim2` are the same axis.
+        AxisError
+            `dim1` or `dim2` is not an axis of the result.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).diag_embed().tolist()
+        [[[1, 0], [0, 2]], [[3, 0], [0, 4]]]
         """
         if self.ndim == 0:
             raise ShapeError("diag_embed: expected at least 1 axis, not 0; use x.reshape(1)")
@@ -80,11 +122,43 @@ class ArrangingMethods(_Below):
         return made.movedim((-2, -1), (first, second))
 
     def diagflat(self, offset: int = 0) -> Self:
-        """Return a matrix with all elements, in row-major order, as a diagonal."""
+        """Return a matrix with all elements, in row-major order, as a diagonal.
+
+        Parameters
+        ----------
+        offset : int, default 0
+            Diagonal to fill; see :meth:`diag_embed`.
+
+        Returns
+        -------
+        Tensor
+            Matrix of this dtype, with ``numel() + abs(offset)`` rows and columns.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2]]).diagflat().tolist()
+        [[1, 0], [0, 2]]
+        """
         return self.reshape(-1).diag_embed(offset)
 
     def trace(self) -> Self:
-        """Return the sum of the diagonal of a matrix."""
+        """Return the sum of the diagonal of a matrix.
+
+        Returns
+        -------
+        Tensor
+            Scalar of this dtype; int64 for integers and bools.
+
+        Raises
+        ------
+        ShapeError
+            This tensor does not have 2 axes.
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 2.0], [3.0, 4.0]]).trace().item()
+        5.0
+        """
         if self.ndim != 2:
             raise ShapeError(f"trace: expected a matrix, not the shape {format_shape(self.dims)}")
         return self.diagonal().sum()
@@ -92,19 +166,76 @@ class ArrangingMethods(_Below):
     # ---- flips and rotations
 
     def fliplr(self) -> Self:
-        """Reverse the order of the elements along axis 1."""
+        """Reverse the order of the elements along axis 1.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has fewer than 2 axes.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).fliplr().tolist()
+        [[2, 1], [4, 3]]
+        """
         if self.ndim < 2:
             raise ShapeError(f"fliplr: expected at least 2 axes, not {self.ndim}")
         return self.flip(1)
 
     def flipud(self) -> Self:
-        """Reverse the order of the elements along axis 0."""
+        """Reverse the order of the elements along axis 0.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            This tensor is a scalar.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).flipud().tolist()
+        [[3, 4], [1, 2]]
+        """
         if self.ndim < 1:
             raise ShapeError("flipud: expected at least 1 axis, not 0")
         return self.flip(0)
 
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
-        """Rotate by `k` times 90 degrees, from the first to the second of the two axes `dims`."""
+        """Rotate by `k` times 90 degrees, from the first to the second of the two axes `dims`.
+
+        Parameters
+        ----------
+        k : int, default 1
+            Number of quarter turns; a negative number turns back.
+        dims : sequence of two int, default (0, 1)
+            Axes of the plane to rotate.
+
+        Returns
+        -------
+        Tensor
+            Of this dtype. An odd `k` exchanges the sizes of the two axes.
+
+        Raises
+        ------
+        ShapeError
+            `dims` are not two different axes.
+        AxisError
+            One of `dims` is not an axis of this tensor.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).rot90().tolist()
+        [[2, 4], [1, 3]]
+        """
         turns = integer(k, "k") % 4
         if not isinstance(dims, tuple | list) or len(dims) != 2:
             raise ShapeError(f"dims: expected two axes, not {dims!r}")
@@ -118,7 +249,23 @@ class ArrangingMethods(_Below):
         return self.flip(b).transpose(a, b) if turns == 1 else self.transpose(a, b).flip(b)
 
     def swapdims(self, dim0: int, dim1: int) -> Self:
-        """Exchange two axes; the same as :meth:`transpose`."""
+        """Exchange two axes; the same as :meth:`transpose`.
+
+        Parameters
+        ----------
+        dim0, dim1 : int
+            Axes to exchange.
+
+        Returns
+        -------
+        Tensor
+            Of this dtype, with the two sizes exchanged.
+
+        Examples
+        --------
+        >>> krt.ones(2, 3, 5).swapdims(0, 2).shape
+        (5, 3, 2)
+        """
         return self.transpose(dim0, dim1)
 
     # ---- shapes
@@ -130,9 +277,27 @@ class ArrangingMethods(_Below):
         ----------
         *shape : int, or one DType
             The new shape, or a dtype. With a dtype of another item size the last axis becomes
-            longer or shorter (see :meth:`bitcast`). A change of dtype passes no gradient.
+            longer or shorter (see :meth:`bitcast`). A change of dtype passes no gradient, and
+            writing to its result does not change this tensor.
         dtype : DType, optional
             The new dtype, as a keyword.
+
+        Returns
+        -------
+        Tensor
+            Of the new shape or dtype.
+
+        Raises
+        ------
+        ShapeError
+            The new shape has another number of elements.
+
+        Examples
+        --------
+        >>> krt.arange(6).view(2, -1).tolist()
+        [[0, 1, 2], [3, 4, 5]]
+        >>> krt.tensor([1.0]).view("int32").tolist()
+        [1065353216]
         """
         if dtype is not None:
             shape = (*shape, dt.parse(dtype))
@@ -141,12 +306,44 @@ class ArrangingMethods(_Below):
         return self.reshape(*shape)
 
     def ravel(self) -> Self:
-        """Return the elements as a vector in row-major order."""
+        """Return the elements as a vector in row-major order.
+
+        Returns
+        -------
+        Tensor
+            Shape (numel(),), same dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).ravel().tolist()
+        [1, 2, 3, 4]
+        """
         source = self if views.is_packed(self) else self.clone()
         return source.reshape(-1) if not build.has_zero(self.dims) else source.reshape(0)
 
     def reshape_as(self, other: TensorBase) -> Self:
-        """Reshape this tensor to the shape of `other`."""
+        """Reshape this tensor to the shape of `other`.
+
+        Parameters
+        ----------
+        other : Tensor
+            Tensor with as many elements as this one.
+
+        Returns
+        -------
+        Tensor
+            Shape of `other`, dtype of this tensor.
+
+        Raises
+        ------
+        ShapeError
+            `other` has another number of elements.
+
+        Examples
+        --------
+        >>> krt.arange(4).reshape_as(krt.zeros(2, 2)).tolist()
+        [[0, 1], [2, 3]]
+        """
         return self.reshape(other.dims)
 
     def repeat_interleave(
@@ -157,16 +354,37 @@ class ArrangingMethods(_Below):
         Parameters
         ----------
         repeats : int or Tensor
-            Number of repetitions of every slice, or a vector with one number for each slice.
+            Number of repetitions of every slice, or a vector of integers with one number for each
+            slice.
         dim : int, optional
             Axis to repeat along; by default, repeat the elements in row-major order.
         output_size : int, optional
-            Sum of the vector `repeats`; required in a traced function.
+            Sum of the vector `repeats`; required in a traced function. If the sum is greater, the
+            surplus slices at the end are dropped.
+
+        Returns
+        -------
+        Tensor
+            Of this dtype. The size of axis `dim` is the sum of all repetitions; a vector without
+            `dim`.
 
         Raises
         ------
+        DTypeError
+            The tensor `repeats` does not hold integers, or has more than 1 axis.
+        ShapeError
+            A number of repetitions is negative, or the length of `repeats` differs from the size of
+            the axis.
         IndexBoundsError
             At run time, if the sum of `repeats` is less than `output_size`.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1, 2], [3, 4]])
+        >>> x.repeat_interleave(2).tolist()
+        [1, 1, 2, 2, 3, 3, 4, 4]
+        >>> x.repeat_interleave(krt.tensor([1, 2]), dim=0).tolist()
+        [[1, 2], [3, 4], [3, 4]]
         """
         source = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else own_axis(dim, self.ndim)
@@ -205,7 +423,38 @@ class ArrangingMethods(_Below):
     # ---- windows
 
     def unfold(self, dimension: int, size: int, step: int) -> Self:
-        """Return sliding windows along an axis, `step` elements apart, as a new last axis."""
+        """Return sliding windows along an axis, `step` elements apart, as a new last axis.
+
+        The function ``krt.nn.functional.unfold`` is another operation: it returns windows of
+        images.
+
+        Parameters
+        ----------
+        dimension : int
+            Axis to slide along.
+        size : int
+            Number of elements of a window, at most the size of the axis.
+        step : int
+            Distance between the starts of neighboring windows, at least 1.
+
+        Returns
+        -------
+        Tensor
+            Of this dtype. Axis `dimension` of n elements has size ``(n - size) // step + 1``; the
+            new last axis has size `size`.
+
+        Raises
+        ------
+        ShapeError
+            `size` is greater than the size of the axis, or `step` is below 1.
+        AxisError
+            There is no axis `dimension`.
+
+        Examples
+        --------
+        >>> krt.arange(5).unfold(0, 3, 2).tolist()
+        [[0, 1, 2], [2, 3, 4]]
+        """
         axis = axis_of(dimension, self.ndim, "dimension")
         width, stride = integer(size, "size", 0), integer(step, "step", 1)
         if self.ndim == 0:
@@ -231,6 +480,31 @@ class ArrangingMethods(_Below):
 
         Its element [i, j, ...] is element ``storage_offset + i * stride[0] + j * stride[1] + ...``
         of this tensor, counted in row-major order.
+
+        Parameters
+        ----------
+        size : sequence of int
+            Shape of the view.
+        stride : sequence of int
+            Step of each axis in elements, at least 0.
+        storage_offset : int, default 0
+            Position of the first element.
+
+        Returns
+        -------
+        Tensor
+            Shape `size`, same dtype.
+
+        Raises
+        ------
+        ShapeError
+            `size` and `stride` differ in length, or the last element of the view is beyond the
+            elements of this tensor.
+
+        Examples
+        --------
+        >>> krt.arange(5).as_strided((3, 3), (1, 1)).tolist()
+        [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
         """
         sizes = [integer(n, "size", 0) for n in size]
         steps = [integer(n, "stride", 0) for n in stride]
@@ -263,6 +537,32 @@ class ArrangingMethods(_Below):
 
         If the size is not a multiple of the number of parts, the first parts are longer by one.
         Indices may be sizes that are known only at run time.
+
+        Parameters
+        ----------
+        indices_or_sections : int, sequence of int, or Tensor
+            Number of parts, or indices at which a part ends and the next one starts.
+        dim : int, default 0
+            Axis to split.
+
+        Returns
+        -------
+        tuple of Tensor
+            The parts, of this dtype.
+
+        Raises
+        ------
+        ShapeError
+            The number of parts is less than 1.
+        DTypeError
+            `indices_or_sections` is neither an int nor a sequence of ints.
+
+        Examples
+        --------
+        >>> [part.tolist() for part in krt.arange(7).tensor_split(3)]
+        [[0, 1, 2], [3, 4], [5, 6]]
+        >>> [part.tolist() for part in krt.arange(7).tensor_split([1, 4])]
+        [[0], [1, 2, 3], [4, 5, 6]]
         """
         axis = own_axis(dim, self.ndim)
         size = self.dims[axis]
@@ -302,25 +602,113 @@ class ArrangingMethods(_Below):
         return self.tensor_split(given, dim)
 
     def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
-        """Split into equal parts along axis 1 (axis 0 of a vector), or at the given indices."""
+        """Split into equal parts along axis 1 (axis 0 of a vector), or at the given indices.
+
+        Parameters
+        ----------
+        indices_or_sections : int or sequence of int
+            Number of parts, or indices at which a part ends and the next one starts.
+
+        Returns
+        -------
+        tuple of Tensor
+            The parts, of this dtype.
+
+        Raises
+        ------
+        ShapeError
+            This tensor is a scalar, or the number of parts does not divide the size of the axis.
+
+        Examples
+        --------
+        >>> [part.tolist() for part in krt.tensor([[1, 2], [3, 4]]).hsplit(2)]
+        [[[1], [3]], [[2], [4]]]
+        """
         if self.ndim < 1:
             raise ShapeError("hsplit: expected at least 1 axis, not 0")
         return self._split_evenly(indices_or_sections, int(self.ndim > 1), "hsplit")
 
     def vsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
-        """Split into equal parts along axis 0, or at the given indices."""
+        """Split into equal parts along axis 0, or at the given indices.
+
+        Parameters
+        ----------
+        indices_or_sections : int or sequence of int
+            Number of parts, or indices at which a part ends and the next one starts.
+
+        Returns
+        -------
+        tuple of Tensor
+            The parts, of this dtype.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has fewer than 2 axes, or the number of parts does not divide the size of
+            axis 0.
+
+        Examples
+        --------
+        >>> [part.tolist() for part in krt.tensor([[1, 2], [3, 4]]).vsplit(2)]
+        [[[1, 2]], [[3, 4]]]
+        """
         if self.ndim < 2:
             raise ShapeError(f"vsplit: expected at least 2 axes, not {self.ndim}")
         return self._split_evenly(indices_or_sections, 0, "vsplit")
 
     def dsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
-        """Split into equal parts along axis 2, or at the given indices."""
+        """Split into equal parts along axis 2, or at the given indices.
+
+        Parameters
+        ----------
+        indices_or_sections : int or sequence of int
+            Number of parts, or indices at which a part ends and the next one starts.
+
+        Returns
+        -------
+        tuple of Tensor
+            The parts, of this dtype.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has fewer than 3 axes, or the number of parts does not divide the size of
+            axis 2.
+
+        Examples
+        --------
+        >>> [part.shape for part in krt.ones(2, 3, 4).dsplit([1])]
+        [(2, 3, 1), (2, 3, 3)]
+        """
         if self.ndim < 3:
             raise ShapeError(f"dsplit: expected at least 3 axes, not {self.ndim}")
         return self._split_evenly(indices_or_sections, 2, "dsplit")
 
     def split_with_sizes(self, split_sizes: Sequence[int], dim: int = 0) -> tuple[Self, ...]:
-        """Split along `dim` into parts of the given sizes."""
+        """Split along `dim` into parts of the given sizes.
+
+        Parameters
+        ----------
+        split_sizes : sequence of int
+            Sizes of the parts, which add up to the size of the axis.
+        dim : int, default 0
+            Axis to split.
+
+        Returns
+        -------
+        tuple of Tensor
+            The parts, of this dtype.
+
+        Raises
+        ------
+        ShapeError
+            The sizes do not add up to the size of the axis.
+
+        Examples
+        --------
+        >>> [part.tolist() for part in krt.arange(5).split_with_sizes([2, 3])]
+        [[0, 1], [2, 3, 4]]
+        """
         if not isinstance(split_sizes, tuple | list):
             raise DTypeError(f"split_sizes: expected a sequence of ints, not {split_sizes!r}")
         return self.split(split_sizes, dim)
@@ -328,9 +716,45 @@ class ArrangingMethods(_Below):
     unsafe_split_with_sizes = split_with_sizes
 
     def unsafe_split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
-        """Split along `dim`; the same as :meth:`split`."""
+        """Split along `dim`; the same as :meth:`split`.
+
+        Parameters
+        ----------
+        split_size : int or sequence of int
+            Size of each part, or the sizes of all parts.
+        dim : int, default 0
+            Axis to split.
+
+        Returns
+        -------
+        tuple of Tensor
+            The parts, of this dtype.
+
+        Examples
+        --------
+        >>> [part.tolist() for part in krt.arange(5).unsafe_split(2)]
+        [[0, 1], [2, 3], [4]]
+        """
         return self.split(split_size, dim)
 
     def unsafe_chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
-        """Split along `dim`; the same as :meth:`chunk`."""
+        """Split along `dim`; the same as :meth:`chunk`.
+
+        Parameters
+        ----------
+        chunks : int
+            Greatest number of parts.
+        dim : int, default 0
+            Axis to split.
+
+        Returns
+        -------
+        tuple of Tensor
+            The parts, of this dtype.
+
+        Examples
+        --------
+        >>> [part.tolist() for part in krt.arange(5).unsafe_chunk(2)]
+        [[0, 1, 2], [3, 4]]
+        """
         return self.chunk(chunks, dim)

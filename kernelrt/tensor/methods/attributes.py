@@ -30,7 +30,13 @@ class InquiryMethods(_Below):
     # ---- dtype
 
     def is_floating_point(self) -> bool:
-        """Return whether the dtype is a floating-point type."""
+        """Return whether the dtype is a floating-point type.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0]).is_floating_point(), krt.tensor([1]).is_floating_point()
+        (True, False)
+        """
         return self.dtype.is_float
 
     def is_complex(self) -> bool:
@@ -42,7 +48,13 @@ class InquiryMethods(_Below):
         return False
 
     def is_signed(self) -> bool:
-        """Return whether the dtype can represent negative numbers."""
+        """Return whether the dtype can represent negative numbers.
+
+        Examples
+        --------
+        >>> krt.zeros(2, dtype="uint8").is_signed(), krt.zeros(2).is_signed()
+        (False, True)
+        """
         return self.dtype.is_float or self.dtype.is_signed
 
     def is_nonzero(self) -> bool:
@@ -52,12 +64,23 @@ class InquiryMethods(_Below):
         ------
         ShapeError
             The tensor does not have exactly one element.
+
+        Examples
+        --------
+        >>> krt.tensor([3.0]).is_nonzero()
+        True
         """
         return bool(self._python("is_nonzero()"))
 
     @property
     def itemsize(self) -> int:
-        """Size of one element in bytes."""
+        """Size of one element in bytes.
+
+        Examples
+        --------
+        >>> krt.zeros(3).itemsize
+        4
+        """
         return self.dtype.itemsize
 
     @property
@@ -68,6 +91,11 @@ class InquiryMethods(_Below):
         ------
         ShapeError
             The shape has Variables, so the size is known only at run time.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3).nbytes
+        24
         """
         count = prod(self.dims)
         if not isinstance(count, int):
@@ -78,15 +106,33 @@ class InquiryMethods(_Below):
         return count * self.dtype.itemsize
 
     def byte(self) -> Self:
-        """Convert this tensor to uint8."""
+        """Convert this tensor to uint8; see :meth:`cast`.
+
+        Examples
+        --------
+        >>> krt.tensor([300.0, 7.9]).byte().tolist()
+        [255, 7]
+        """
         return self.cast(dt.uint8)
 
     def char(self) -> Self:
-        """Convert this tensor to int8."""
+        """Convert this tensor to int8; see :meth:`cast`.
+
+        Examples
+        --------
+        >>> krt.tensor([300, 7]).char().tolist()
+        [44, 7]
+        """
         return self.cast(dt.int8)
 
     def short(self) -> Self:
-        """Convert this tensor to int16."""
+        """Convert this tensor to int16; see :meth:`cast`.
+
+        Examples
+        --------
+        >>> krt.tensor([1.5, -2.5]).short().tolist()
+        [1, -2]
+        """
         return self.cast(dt.int16)
 
     # ---- shape
@@ -100,12 +146,29 @@ class InquiryMethods(_Below):
         return self.ndim
 
     def is_same_size(self, other: Tensor) -> bool:
-        """Return whether `other` has the same shape."""
+        """Return whether `other` has the same shape.
+
+        Parameters
+        ----------
+        other : Tensor
+            Tensor of any dtype.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3).is_same_size(krt.zeros(3, 2))
+        False
+        """
         theirs = other.dims
         return len(theirs) == self.ndim and all(map(same, self.dims, theirs))
 
     def is_contiguous(self, memory_format: object = None) -> bool:  # noqa: ARG002
-        """Return True: elements are read in row-major order, also those of views."""
+        """Return True: elements are read in row-major order, also those of views.
+
+        Parameters
+        ----------
+        memory_format : optional
+            Accepted for compatibility; no effect.
+        """
         return True
 
     def stride(self, dim: int | None = None) -> Any:
@@ -113,10 +176,25 @@ class InquiryMethods(_Below):
 
         These are the strides of the row-major array that :meth:`numpy` returns.
 
+        Parameters
+        ----------
+        dim : int, optional
+            Axis whose stride to return.
+
+        Returns
+        -------
+        tuple of int, or int
+            One stride for each axis, or that of `dim`.
+
         Raises
         ------
         ShapeError
             The size of an axis other than the first is a Variable, or there is no axis `dim`.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3).stride()
+        (3, 1)
         """
         steps: list[int] = []
         step = 1
@@ -174,6 +252,12 @@ class InquiryMethods(_Below):
         keep the former value, except that an alias taken outside of a traced function changes if
         the function assigns ``p.data``. If this tensor is the result of operations that gradients
         flow through, writing to its data raises GradientError.
+
+        Examples
+        --------
+        >>> p = krt.tensor([1.0, 2.0], requires_grad=True)
+        >>> p.data.mul_(2).tolist(), p.tolist()
+        ([2.0, 4.0], [2.0, 4.0])
         """
         return data_of(self)  # type: ignore[return-value]
 
@@ -195,11 +279,21 @@ class InquiryMethods(_Below):
     def detach_(self) -> Self:
         """Stop requiring a gradient, in place.
 
+        Returns
+        -------
+        Tensor
+            This tensor.
+
         Raises
         ------
         GradientError
             This tensor is the result of operations that gradients flow through, which cannot be
             undone in place. Use :meth:`detach`, which returns the value without them.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0], requires_grad=True).detach_().requires_grad
+        False
         """
         if self.requires_grad and not self.is_leaf:
             raise GradientError(
@@ -213,32 +307,133 @@ class InquiryMethods(_Below):
     @sized
     def new_zeros(self, *size: Any, dtype: object = None, device: object = None,
                   requires_grad: bool = False) -> Tensor:  # fmt: skip
-        """Return zeros of the given shape, in this tensor's dtype by default."""
+        """Return zeros of the given shape, in this tensor's dtype by default.
+
+        Parameters
+        ----------
+        *size : int or sequence of int
+            Shape of the result, as in ``(2, 3)`` or ``2, 3``.
+        dtype : DType or str, optional
+            Another dtype.
+        device : optional
+            Only ``"cpu"``.
+        requires_grad : bool, default False
+            Whether to record gradients of the result.
+
+        Returns
+        -------
+        Tensor
+            Shape `size`.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).new_zeros(2, 3).tolist()
+        [[0, 0, 0], [0, 0, 0]]
+        """
         dtype = self._or_own(dtype)
         return creation.zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
 
     @sized
     def new_ones(self, *size: Any, dtype: object = None, device: object = None,
                  requires_grad: bool = False) -> Tensor:  # fmt: skip
-        """Return ones of the given shape, in this tensor's dtype by default."""
+        """Return ones of the given shape, in this tensor's dtype by default.
+
+        Parameters
+        ----------
+        *size : int or sequence of int
+            Shape of the result, as in ``(2, 3)`` or ``2, 3``.
+        dtype, device, requires_grad : optional
+            As in :meth:`new_zeros`.
+
+        Returns
+        -------
+        Tensor
+            Shape `size`.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).new_ones(3).tolist()
+        [1, 1, 1]
+        """
         dtype = self._or_own(dtype)
         return creation.ones(*size, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_full(self, size: Any, fill_value: bool | float, dtype: object = None,
                  device: object = None, requires_grad: bool = False) -> Tensor:  # fmt: skip
-        """Return a tensor filled with `fill_value`, in this tensor's dtype by default."""
+        """Return a tensor filled with `fill_value`, in this tensor's dtype by default.
+
+        Parameters
+        ----------
+        size : int or sequence of int
+            Shape of the result.
+        fill_value : bool, int or float
+            Value of each element. An integer dtype drops its fraction.
+        dtype, device, requires_grad : optional
+            As in :meth:`new_zeros`.
+
+        Returns
+        -------
+        Tensor
+            Shape `size`.
+
+        Raises
+        ------
+        DTypeError
+            `fill_value` is outside of the range of an integer dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([1.5]).new_full((3,), 7).tolist()
+        [7.0, 7.0, 7.0]
+        """
         return creation.full(size, fill_value, self._or_own(dtype), device, requires_grad)
 
     @sized
     def new_empty(self, *size: Any, dtype: object = None, device: object = None,
                   requires_grad: bool = False) -> Tensor:  # fmt: skip
-        """Return an uninitialized tensor of the given shape, in this tensor's dtype by default."""
+        """Return an uninitialized tensor of the given shape, in this tensor's dtype by default.
+
+        Parameters
+        ----------
+        *size : int or sequence of int
+            Shape of the result, as in ``(2, 3)`` or ``2, 3``.
+        dtype, device, requires_grad : optional
+            As in :meth:`new_zeros`.
+
+        Returns
+        -------
+        Tensor
+            Shape `size`. In a traced function the elements are 0.
+
+        Examples
+        --------
+        >>> krt.zeros(1).new_empty(2, 3).shape
+        (2, 3)
+        """
         made = creation.empty(*size, dtype=self._or_own(dtype), device=device)
         return made.requires_grad_() if requires_grad else made
 
     def new_tensor(self, data: Any, dtype: object = None, device: object = None,
                    requires_grad: bool = False) -> Tensor:  # fmt: skip
-        """Return a tensor with a copy of `data`, in this tensor's dtype by default."""
+        """Return a tensor with a copy of `data`, in this tensor's dtype by default.
+
+        Parameters
+        ----------
+        data : number, nested lists, array or Tensor
+            Elements of the result.
+        dtype, device, requires_grad : optional
+            As in :meth:`new_zeros`.
+
+        Returns
+        -------
+        Tensor
+            Shape of `data`.
+
+        Examples
+        --------
+        >>> krt.tensor([1.5]).new_tensor([1, 2]).tolist()
+        [1.0, 2.0]
+        """
         return creation.tensor(data, self._or_own(dtype), device, requires_grad)
 
     def _or_own(self, dtype: object) -> object:
