@@ -75,46 +75,220 @@ class ComparisonMethods(_Below):
         return self._unary(Op.NOT)
 
     def bitwise_and(self, other: Operand) -> Self:
-        """Return the bitwise AND of integers, or the logical AND of bools."""
+        """Return the bitwise AND of integers, or the logical AND of bools.
+
+        Parameters
+        ----------
+        other : Tensor or int
+            Integers or bools; shapes broadcast.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            An operand holds floats.
+
+        Examples
+        --------
+        >>> krt.tensor([6, 3]).bitwise_and(2).tolist()
+        [2, 2]
+        """
         return self & other
 
     def bitwise_or(self, other: Operand) -> Self:
-        """Return the bitwise OR of integers, or the logical OR of bools."""
+        """Return the bitwise OR of integers, or the logical OR of bools.
+
+        Parameters
+        ----------
+        other : Tensor or int
+            Integers or bools; shapes broadcast.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            An operand holds floats.
+
+        Examples
+        --------
+        >>> krt.tensor([6, 3]).bitwise_or(1).tolist()
+        [7, 3]
+        """
         return self | other
 
     def bitwise_xor(self, other: Operand) -> Self:
-        """Return the bitwise XOR of integers, or the logical XOR of bools."""
+        """Return the bitwise XOR of integers, or the logical XOR of bools.
+
+        Parameters
+        ----------
+        other : Tensor or int
+            Integers or bools; shapes broadcast.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            An operand holds floats.
+
+        Examples
+        --------
+        >>> krt.tensor([6, 3]).bitwise_xor(2).tolist()
+        [4, 1]
+        """
         return self ^ other
 
     def bitwise_not(self) -> Self:
-        """Return the bitwise complement of integers, or the logical NOT of bools."""
+        """Return the bitwise complement of integers, or the logical NOT of bools.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; floats raise DTypeError.
+
+        Examples
+        --------
+        >>> krt.tensor([0, 5]).bitwise_not().tolist()
+        [-1, -6]
+        """
         return ~self
 
     def bitwise_left_shift(self, other: Operand) -> Self:
-        """Return integers times ``2**other``, wrapped; 0 where all bits are shifted out."""
+        """Return integers times ``2**other``, wrapped; 0 where all bits are shifted out.
+
+        Parameters
+        ----------
+        other : Tensor or int
+            Number of bits; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of integers
+            Broadcast shape, promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            An operand holds floats, or both hold bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 3], dtype="int8").bitwise_left_shift(6).tolist()
+        [64, -64]
+        """
         return self << other
 
     def bitwise_right_shift(self, other: Operand) -> Self:
         """Return integers divided by ``2**other``, rounded down.
 
         Where all bits are shifted out the result is 0, or -1 for a negative element.
+
+        Parameters
+        ----------
+        other : Tensor or int
+            Number of bits; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of integers
+            Broadcast shape, promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            An operand holds floats, or both hold bools.
+
+        Examples
+        --------
+        >>> krt.tensor([-7, 7]).bitwise_right_shift(1).tolist()
+        [-4, 3]
         """
         return self >> other
 
     def logical_not(self) -> Self:
-        """Return whether each element is zero."""
+        """Return whether each element is zero.
+
+        Returns
+        -------
+        Tensor of bools
+            Same shape.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 2.0]).logical_not().tolist()
+        [True, False]
+        """
         return ~self.cast(dt.bool_)
 
     def logical_and(self, other: Operand) -> Self:
-        """Return whether both elements are nonzero."""
+        """Return whether both elements are nonzero; NaN counts as nonzero.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Second operand; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of bools
+            Broadcast shape.
+
+        Examples
+        --------
+        >>> krt.tensor([0, 1, 2]).logical_and(krt.tensor([1, 0, 3])).tolist()
+        [False, False, True]
+        """
         return self.cast(dt.bool_) & self._lift(other, "other").cast(dt.bool_)
 
     def logical_or(self, other: Operand) -> Self:
-        """Return whether at least one of the elements is nonzero."""
+        """Return whether at least one of the elements is nonzero; NaN counts as nonzero.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Second operand; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of bools
+            Broadcast shape.
+
+        Examples
+        --------
+        >>> krt.tensor([0, 1, 0]).logical_or(krt.tensor([0, 0, 3])).tolist()
+        [False, True, True]
+        """
         return self.cast(dt.bool_) | self._lift(other, "other").cast(dt.bool_)
 
     def logical_xor(self, other: Operand) -> Self:
-        """Return whether exactly one of the elements is nonzero."""
+        """Return whether exactly one of the elements is nonzero; NaN counts as nonzero.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Second operand; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of bools
+            Broadcast shape.
+
+        Examples
+        --------
+        >>> krt.tensor([0, 1, 2]).logical_xor(krt.tensor([0, 0, 3])).tolist()
+        [False, True, False]
+        """
         return self.cast(dt.bool_) ^ self._lift(other, "other").cast(dt.bool_)
 
     # ---- comparison
@@ -158,27 +332,123 @@ class ComparisonMethods(_Below):
         return self._compare(Op.LE, other, reverse=True)
 
     def eq(self, other: Operand) -> Self:
-        """Return whether ``self == other``."""
+        """Return whether ``self == other``; NaN equals nothing.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Values to compare with; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of bools
+            Broadcast shape.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2, 3]).eq(2).tolist()
+        [False, True, False]
+        """
         return self == other
 
     def ne(self, other: Operand) -> Self:
-        """Return whether ``self != other``."""
+        """Return whether ``self != other``; NaN differs from everything.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Values to compare with; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of bools
+            Broadcast shape.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2, 3]).ne(2).tolist()
+        [True, False, True]
+        """
         return self != other
 
     def lt(self, other: Operand) -> Self:
-        """Return whether ``self < other``."""
+        """Return whether ``self < other``; False where one of them is NaN.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Values to compare with; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of bools
+            Broadcast shape.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2, 3]).lt(2).tolist()
+        [True, False, False]
+        """
         return self < other
 
     def le(self, other: Operand) -> Self:
-        """Return whether ``self <= other``."""
+        """Return whether ``self <= other``; False where one of them is NaN.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Values to compare with; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of bools
+            Broadcast shape.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2, 3]).le(2).tolist()
+        [True, True, False]
+        """
         return self <= other
 
     def gt(self, other: Operand) -> Self:
-        """Return whether ``self > other``."""
+        """Return whether ``self > other``; False where one of them is NaN.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Values to compare with; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of bools
+            Broadcast shape.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2, 3]).gt(2).tolist()
+        [False, False, True]
+        """
         return self > other
 
     def ge(self, other: Operand) -> Self:
-        """Return whether ``self >= other``."""
+        """Return whether ``self >= other``; False where one of them is NaN.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Values to compare with; shapes broadcast.
+
+        Returns
+        -------
+        Tensor of bools
+            Broadcast shape.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2, 3]).ge(2).tolist()
+        [False, True, True]
+        """
         return self >= other
 
     greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
@@ -191,11 +461,26 @@ class ComparisonMethods(_Below):
         Parameters
         ----------
         other : Tensor or number
-            Values to compare with.
-        rtol, atol : float
+            Values to compare with; shapes broadcast.
+        rtol, atol : float, default 1e-5 and 1e-8
             Relative and absolute tolerance, at least 0.
-        equal_nan : bool
+        equal_nan : bool, default False
             Whether two NaNs are close.
+
+        Returns
+        -------
+        Tensor of bools
+            Broadcast shape.
+
+        Raises
+        ------
+        ShapeError
+            A tolerance is negative.
+
+        Examples
+        --------
+        >>> krt.tensor([100.0, 100.5]).isclose(100.0, rtol=1e-3).tolist()
+        [True, False]
         """
         for name, value in (("rtol", rtol), ("atol", atol)):
             if not real(value, name) >= 0:
@@ -214,33 +499,109 @@ class ComparisonMethods(_Below):
         return self._of(same.alu(Op.OR, finite.alu(Op.AND, gap.alu(Op.LE, limit))))
 
     def isnan(self) -> Self:
-        """Return whether each element is NaN."""
+        """Return whether each element is NaN.
+
+        Returns
+        -------
+        Tensor of bools
+            Same shape; False for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, float("nan")]).isnan().tolist()
+        [False, True]
+        """
         x = self.uop
         return self._of(x.ne(x) if x.dtype.is_float else build.full(False, dt.bool_, x.shape))
 
     def isinf(self) -> Self:
-        """Return whether each element is infinite."""
+        """Return whether each element is infinite.
+
+        Returns
+        -------
+        Tensor of bools
+            Same shape; False for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, float("-inf"), float("nan")]).isinf().tolist()
+        [False, True, False]
+        """
         if not self.dtype.is_float:
             return self._of(build.full(False, dt.bool_, self.dims))
         return self._unary(Op.ABS).eq(math.inf)
 
     def isfinite(self) -> Self:
-        """Return whether each element is neither infinite nor NaN."""
+        """Return whether each element is neither infinite nor NaN.
+
+        Returns
+        -------
+        Tensor of bools
+            Same shape; True for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, float("-inf"), float("nan")]).isfinite().tolist()
+        [True, False, False]
+        """
         if not self.dtype.is_float:
             return self._of(build.full(True, dt.bool_, self.dims))
         return self._unary(Op.ABS) < math.inf
 
     def where(self, condition: Operand, other: Operand) -> Self:
-        """Return this tensor's elements where `condition` holds, else those of `other`."""
+        """Return this tensor's elements where `condition` holds, else those of `other`.
+
+        Parameters
+        ----------
+        condition : Tensor of bools
+            Where to keep this tensor's elements.
+        other : Tensor or number
+            Elements for the other positions.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape of all three, promoted dtype of the elements.
+
+        Raises
+        ------
+        DTypeError
+            `condition` is not of type bool.
+
+        Examples
+        --------
+        >>> x = krt.tensor([-1.0, 2.0])
+        >>> x.where(x > 0, 0).tolist()
+        [0.0, 2.0]
+        """
         return self._select(condition, self, other)
 
     def masked_fill(self, mask: Operand, value: Operand) -> Self:
         """Return this tensor with `value` where `mask` holds; the dtype stays.
 
+        Parameters
+        ----------
+        mask : Tensor of bools
+            Where to put `value`.
+        value : Tensor or number
+            Replacement, cast to this dtype. A tensor broadcasts.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, same dtype.
+
         Raises
         ------
         DTypeError
-            `value` is a number that this tensor's dtype cannot represent.
+            `mask` is not of type bool, or `value` is a number outside of the range of this tensor's
+            integer dtype.
+
+        Examples
+        --------
+        >>> x = krt.tensor([-1.0, 2.0])
+        >>> x.masked_fill(x < 0, 9).tolist()
+        [9.0, 2.0]
         """
         number = as_scalar(value)
         if number is not None:
@@ -272,10 +633,30 @@ def where(
     The arguments broadcast and promote. With `condition` alone, return the positions of its nonzero
     elements: ``condition.nonzero(as_tuple=True)``.
 
+    Parameters
+    ----------
+    condition : Tensor of bools
+        Where to take the elements of `input`. Alone, a tensor of any dtype.
+    input, other : Tensor or number
+        Elements to select. At least one of the three arguments must be a tensor.
+
+    Returns
+    -------
+    Tensor, or tuple of Tensor
+        The selected elements; or one vector of int64 positions for each axis of `condition`.
+
     Raises
     ------
     DTypeError
-        `condition` is not of type bool.
+        `condition` is not of type bool, or no argument is a tensor.
+
+    Examples
+    --------
+    >>> x = krt.tensor([-1.0, 2.0])
+    >>> krt.where(x > 0, x, 0).tolist()
+    [0.0, 2.0]
+    >>> [positions.tolist() for positions in krt.where(x > 0)]
+    [[1]]
     """
     if (input is MISSING) != (other is MISSING):
         absent = "input" if input is MISSING else "other"
