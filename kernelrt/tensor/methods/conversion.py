@@ -44,7 +44,13 @@ class ConversionMethods(_Below):
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute a NumPy ufunc on tensors; raise DTypeError if the ufunc is not supported."""
+        """Compute a NumPy ufunc on tensors; raise DTypeError if the ufunc is not supported.
+
+        Examples
+        --------
+        >>> np.add(krt.tensor([1.0, 2.0]), 1).tolist()
+        [2.0, 3.0]
+        """
         out = options.pop("out", ())
         if out and "where" not in options and all(isinstance(o, ArrayHandle) for o in out):
             found = getattr(ufunc, method)(*inputs, **options)
@@ -64,7 +70,13 @@ class ConversionMethods(_Below):
         return found
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Call the counterpart of a NumPy function such as ``numpy.sum``, or raise DTypeError."""
+        """Call the counterpart of a NumPy function such as ``numpy.sum``, or raise DTypeError.
+
+        Examples
+        --------
+        >>> np.concatenate([krt.tensor([1, 2]), krt.tensor([3])]).tolist()
+        [1, 2, 3]
+        """
         return numpy_calls.call(func, args, kwargs)
 
     # ---- values
@@ -72,12 +84,22 @@ class ConversionMethods(_Below):
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a copy of the elements as a NumPy array.
 
+        Returns
+        -------
+        numpy.ndarray
+            Same shape and dtype; you may write to it.
+
         Raises
         ------
         JitError
             A function is being traced.
         DTypeError
             The dtype is bfloat16, which NumPy does not have.
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 2.0]]).numpy().shape
+        (1, 2)
         """
         forbid("numpy()")
         if self._link is not None and self._address is None:
@@ -121,10 +143,22 @@ class ConversionMethods(_Below):
     def item(self) -> Any:
         """Return the only element as a Python number.
 
+        Returns
+        -------
+        bool, int or float
+            The element, of the Python type that fits the dtype.
+
         Raises
         ------
         ShapeError
             The tensor does not have exactly one element.
+        JitError
+            A function is being traced.
+
+        Examples
+        --------
+        >>> krt.tensor([[2.5]]).item()
+        2.5
         """
         return self._python("item()")
 
@@ -160,12 +194,46 @@ class ConversionMethods(_Below):
             take_by_value(self)
 
     def tolist(self) -> Any:
-        """Return the elements as nested lists of Python numbers."""
+        """Return the elements as nested lists of Python numbers.
+
+        Returns
+        -------
+        list, or bool, int or float
+            One level of lists for each axis; a number for a scalar.
+
+        Raises
+        ------
+        JitError
+            A function is being traced.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
         source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
         return source.numpy().tolist()
 
     def data_ptr(self) -> builtins.int:
-        """Compute the tensor and return the address of its first element."""
+        """Compute the tensor and return the address of its first element.
+
+        Returns
+        -------
+        int
+            Address in memory.
+
+        Raises
+        ------
+        JitError
+            A function is being traced.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.5, 2.5])
+        >>> import ctypes
+        >>> ctypes.c_float.from_address(x.data_ptr()).value
+        1.5
+        """
         forbid("data_ptr()")
         self._in_memory()
         shared_memory.lend(self)
@@ -182,6 +250,17 @@ class ConversionMethods(_Below):
         ----------
         api_version : str, optional
             Version of the standard, "2021.12" to "2024.12".
+
+        Raises
+        ------
+        ShapeError
+            `api_version` is not one of these versions.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0, 4.0])
+        >>> x.__array_namespace__().sqrt(x).tolist()
+        [1.0, 2.0]
         """
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
             raise ShapeError(
@@ -195,10 +274,22 @@ class ConversionMethods(_Below):
     def to_device(self, device: object, /, *, stream: object = None) -> Self:
         """Return this tensor; all tensors are on the CPU.
 
+        Parameters
+        ----------
+        device : Device or str
+            Only the CPU.
+        stream : None
+            Argument of the array API standard; the CPU has no streams.
+
         Raises
         ------
         DeviceError
             `device` is not the CPU, or `stream` is not None.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0]).to_device("cpu").tolist()
+        [1.0]
         """
         check_device(device)
         if stream is not None:
@@ -212,7 +303,15 @@ class ConversionMethods(_Below):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __arrow_array__(self, type: Any = None) -> Any:  # noqa: A002 - Arrow's name
-        """Return a vector as an Arrow array, for ``pyarrow.array(x)``."""
+        """Return a vector as an Arrow array, for ``pyarrow.array(x)``.
+
+        Raises
+        ------
+        ShapeError
+            This tensor does not have exactly 1 axis.
+        DTypeError
+            The package pyarrow is not installed.
+        """
         if self.ndim != 1:
             raise ShapeError(
                 f"__arrow_array__: expected a vector, not shape {format_shape(self.dims)}; pass a "
@@ -241,6 +340,14 @@ class ConversionMethods(_Below):
         """Export the data in memory shared with the importer.
 
         A view whose elements are not contiguous in memory, such as ``x.T``, is copied.
+
+        Examples
+        --------
+        >>> x = krt.zeros(2)
+        >>> shared = np.from_dlpack(x)
+        >>> x[0] = 5.0
+        >>> shared.tolist()
+        [5.0, 0.0]
         """
         forbid("__dlpack__()")
         self._in_memory()
@@ -342,7 +449,7 @@ class ConversionMethods(_Below):
         self, *args: object, dtype: object = None, device: object = None, copy: bool = False,
         non_blocking: bool = False,
     ) -> Self:  # fmt: skip
-        """Convert this tensor to another dtype, as in ``x.to(kernelrt.float64)``.
+        """Convert this tensor to another dtype, as in ``x.to(krt.float64)``.
 
         Parameters
         ----------
@@ -351,15 +458,25 @@ class ConversionMethods(_Below):
             Then `non_blocking` and `copy` by position, as in PyTorch.
         dtype, device : optional
             The same as keywords.
-        copy : bool
+        copy : bool, default False
             Whether to return a new tensor even if the dtype stays.
-        non_blocking : bool
+        non_blocking : bool, default False
             Accepted for compatibility; no effect on the CPU.
+
+        Returns
+        -------
+        Tensor
+            Same shape, in the new dtype; this tensor itself if nothing changes.
 
         Raises
         ------
         DeviceError
             The device is not the CPU.
+
+        Examples
+        --------
+        >>> krt.tensor([1.5, -2.5]).to(krt.int32).tolist()
+        [1, -2]
         """
         del non_blocking
         flags = [arg for arg in args if isinstance(arg, bool)]
@@ -374,17 +491,48 @@ class ConversionMethods(_Below):
     def type(self, dtype: object = None) -> Self:
         """Convert this tensor to `dtype`; the same as :meth:`cast`.
 
+        Parameters
+        ----------
+        dtype : DType or str
+            New dtype.
+
+        Returns
+        -------
+        Tensor
+            Same shape, in the new dtype.
+
         Raises
         ------
         DTypeError
             `dtype` is missing. A tensor's dtype is its attribute ``dtype``.
+
+        Examples
+        --------
+        >>> krt.tensor([1.5, -2.5]).type("int32").tolist()
+        [1, -2]
         """
         if dtype is None:
             raise DTypeError("dtype: expected a dtype to cast to; to read the dtype, use x.dtype")
         return self.cast(dtype)
 
     def type_as(self, other: Self) -> Self:
-        """Convert this tensor to the dtype of `other`."""
+        """Convert this tensor to the dtype of `other`.
+
+        Parameters
+        ----------
+        other : Tensor
+            Tensor of any shape.
+
+        Returns
+        -------
+        Tensor
+            Same shape, dtype of `other`.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).type_as(krt.tensor(0.5)).tolist()
+        [1.0, 2.0]
+        """
         return self.cast(other.dtype)
 
     @operation
@@ -394,6 +542,16 @@ class ConversionMethods(_Below):
         If the item sizes differ, the last axis becomes longer or shorter. The narrow elements that
         share a wide element are in order, lowest bits first.
 
+        Parameters
+        ----------
+        dtype : DType or str
+            New dtype.
+
+        Returns
+        -------
+        Tensor
+            Of `dtype`; shape (..., n * old item size / new item size) for shape (..., n).
+
         Raises
         ------
         DTypeError
@@ -401,6 +559,13 @@ class ConversionMethods(_Below):
         ShapeError
             The item sizes differ, and there is no last axis, or its elements do not make up whole
             elements of `dtype`.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0]).bitcast("int32").tolist()
+        [1065353216]
+        >>> krt.tensor([1.0]).bitcast("uint8").tolist()
+        [0, 0, 128, 63]
         """
         wanted = dt.parse(dtype)
         if wanted is self.dtype:
@@ -413,29 +578,76 @@ class ConversionMethods(_Below):
         return self._of(float_parts.bits_as(self.uop, wanted))
 
     def float(self) -> Self:
-        """Convert this tensor to float32."""
+        """Convert this tensor to float32; see :meth:`cast`.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).float().tolist()
+        [1.0, 2.0]
+        """
         return self.cast(dt.float32)
 
     def double(self) -> Self:
-        """Convert this tensor to float64."""
+        """Convert this tensor to float64; see :meth:`cast`.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).double().tolist()
+        [1.0, 2.0]
+        """
         return self.cast(dt.float64)
 
     def half(self) -> Self:
-        """Convert this tensor to float16."""
+        """Convert this tensor to float16; numbers from 65520 on become infinite. See :meth:`cast`.
+
+        Examples
+        --------
+        >>> krt.tensor([0.5, 1e6]).half().tolist()
+        [0.5, inf]
+        """
         return self.cast(dt.float16)
 
     def bfloat16(self) -> Self:
-        """Convert this tensor to bfloat16."""
+        """Convert this tensor to bfloat16, which keeps 8 significant bits; see :meth:`cast`.
+
+        Examples
+        --------
+        >>> krt.tensor([257.0, 0.5]).bfloat16().tolist()
+        [256.0, 0.5]
+        """
         return self.cast(dt.bfloat16)
 
     def int(self) -> Self:
-        """Convert this tensor to int32."""
+        """Convert this tensor to int32; fractions are dropped. See :meth:`cast`.
+
+        Examples
+        --------
+        >>> krt.tensor([1.7, -1.7]).int().tolist()
+        [1, -1]
+        """
         return self.cast(dt.int32)
 
     def long(self) -> Self:
-        """Convert this tensor to int64."""
+        """Convert this tensor to int64; fractions are dropped. See :meth:`cast`.
+
+        Examples
+        --------
+        >>> krt.tensor([1.7, -1.7]).long().tolist()
+        [1, -1]
+        """
         return self.cast(dt.int64)
 
     def bool(self) -> Self:
-        """Return whether each element is nonzero."""
+        """Return whether each element is nonzero; NaN counts as nonzero.
+
+        Returns
+        -------
+        Tensor of bools
+            Same shape.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 0.5, -2.0]).bool().tolist()
+        [False, True, True]
+        """
         return self.cast(dt.bool_)
