@@ -29,7 +29,42 @@ class ConvolutionMethods(_Below):
         self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
         padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
     ) -> Self:  # fmt: skip
-        """Convolve along one axis (cross-correlation); parameters as in :meth:`conv2d`."""
+        """Convolve sequences with filters (cross-correlation, as in PyTorch).
+
+        Parameters
+        ----------
+        weight : Tensor
+            Filters of shape (out, in / groups, taps); this tensor has shape (batch, in, length), or
+            no batch axis.
+        bias : Tensor, optional
+            Added to each of the `out` channels, of shape (out,).
+        stride, dilation : int, default 1
+            Step between windows, and step between the taps of a filter.
+        padding : int, "valid" or "same", default 0
+            Zeros added on each side. "valid" adds none; "same" keeps the length, and needs a stride
+            of 1.
+        groups : int, default 1
+            Number of independent groups that the channels are divided into.
+
+        Returns
+        -------
+        Tensor
+            Shape (batch, out, windows), promoted dtype. An axis of n elements gives
+            ``(n + 2 padding - dilation (taps - 1) - 1) // stride + 1`` windows.
+
+        Raises
+        ------
+        ShapeError
+            Numbers of axes, channels or sizes do not match, or an argument is out of range.
+        DTypeError
+            The operands are bools.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[[0.0, 1.0, 2.0, 3.0]]])
+        >>> x.conv1d(krt.tensor([[[1.0, 2.0]]])).tolist()
+        [[[2.0, 5.0, 8.0]]]
+        """
         return self._conv(1, weight, bias, stride, padding, dilation, groups)
 
     def conv2d(
@@ -44,18 +79,35 @@ class ConvolutionMethods(_Below):
             Filters of shape (out, in / groups, height, width); this tensor has shape
             (batch, in, height, width), or no batch axis.
         bias : Tensor, optional
-            Added to each of the `out` channels.
-        stride, dilation : int or (int, int)
+            Added to each of the `out` channels, of shape (out,).
+        stride, dilation : int or (int, int), default 1
             Step between windows, and step between the taps of a filter.
-        padding : int, (int, int), "valid" or "same"
-            Zeros added on each side of the image.
-        groups : int
+        padding : int, (int, int), "valid" or "same", default 0
+            Zeros added on each side of the image. "valid" adds none; "same" keeps the size of the
+            image, and needs a stride of 1.
+        groups : int, default 1
             Number of independent groups that the channels are divided into.
+
+        Returns
+        -------
+        Tensor
+            Shape (batch, out, rows, columns), promoted dtype. The numbers of windows are as in
+            :meth:`conv1d`.
 
         Raises
         ------
         ShapeError
-            Ranks, channels or sizes do not match.
+            Numbers of axes, channels or sizes do not match, or an argument is out of range.
+        DTypeError
+            The operands are bools.
+
+        Examples
+        --------
+        >>> images = krt.ones(8, 3, 32, 32)
+        >>> images.conv2d(krt.ones(16, 3, 3, 3), stride=2, padding=1).shape
+        (8, 16, 16, 16)
+        >>> krt.ones(1, 1, 3, 3).conv2d(krt.ones(1, 1, 2, 2)).tolist()
+        [[[[4.0, 4.0], [4.0, 4.0]]]]
         """
         return self._conv(2, weight, bias, stride, padding, dilation, groups)
 
@@ -63,14 +115,68 @@ class ConvolutionMethods(_Below):
         self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
         padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
     ) -> Self:  # fmt: skip
-        """Convolve along three axes (cross-correlation); parameters as in :meth:`conv2d`."""
+        """Convolve volumes with filters (cross-correlation, as in PyTorch).
+
+        Parameters
+        ----------
+        weight : Tensor
+            Filters of shape (out, in / groups, depth, height, width); this tensor has shape
+            (batch, in, depth, height, width), or no batch axis.
+        bias, stride, padding, dilation, groups : optional
+            As in :meth:`conv2d`, with three numbers instead of two.
+
+        Returns
+        -------
+        Tensor
+            Shape (batch, out, depth, rows, columns), promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            Numbers of axes, channels or sizes do not match, or an argument is out of range.
+        DTypeError
+            The operands are bools.
+
+        Examples
+        --------
+        >>> krt.ones(1, 2, 4, 8, 8).conv3d(krt.ones(5, 2, 3, 3, 3)).shape
+        (1, 5, 2, 6, 6)
+        """
         return self._conv(3, weight, bias, stride, padding, dilation, groups)
 
     def conv_transpose1d(
         self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
         padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
     ) -> Self:  # fmt: skip
-        """Apply a transposed convolution along one axis; see :meth:`conv_transpose2d`."""
+        """Apply a transposed convolution, the gradient of :meth:`conv1d` with respect to its input.
+
+        Parameters
+        ----------
+        weight : Tensor
+            Filters of shape (in, out / groups, taps); this tensor has shape (batch, in, length), or
+            no batch axis.
+        bias, stride, padding, output_padding, groups, dilation : optional
+            As in :meth:`conv_transpose2d`, with one number instead of two.
+
+        Returns
+        -------
+        Tensor
+            Shape (batch, out, length), promoted dtype. The length is as in
+            :meth:`conv_transpose2d`.
+
+        Raises
+        ------
+        ShapeError
+            Numbers of axes, channels or sizes do not match, or an argument is out of range.
+        DTypeError
+            The operands are bools.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[[1.0, 2.0]]])
+        >>> x.conv_transpose1d(krt.tensor([[[1.0, 3.0]]]), stride=2).tolist()
+        [[[1.0, 3.0, 2.0, 6.0]]]
+        """
         return self._transposed(
             1, weight, bias, stride, padding, output_padding, groups, dilation
         )
@@ -91,21 +197,33 @@ class ConvolutionMethods(_Below):
             Filters of shape (in, out / groups, height, width); this tensor has shape
             (batch, in, height, width), or no batch axis.
         bias : Tensor, optional
-            Added to each of the `out` channels.
-        stride, dilation : int or (int, int)
-            Step in the result between neighbouring input elements, and between neighbouring taps.
-        padding : int or (int, int)
+            Added to each of the `out` channels, of shape (out,).
+        stride, dilation : int or (int, int), default 1
+            Step in the result between neighboring input elements, and between neighboring taps.
+        padding : int or (int, int), default 0
             Number of elements removed from each side of the result.
-        output_padding : int or (int, int)
+        output_padding : int or (int, int), default 0
             Number of elements added at the end of each axis; less than the greater of `stride` and
             `dilation`.
-        groups : int
+        groups : int, default 1
             Number of independent groups that the channels are divided into.
+
+        Returns
+        -------
+        Tensor
+            Shape (batch, out, height, width), promoted dtype.
 
         Raises
         ------
         ShapeError
-            Ranks, channels or sizes do not match.
+            Numbers of axes, channels or sizes do not match, or an argument is out of range.
+        DTypeError
+            The operands are bools.
+
+        Examples
+        --------
+        >>> krt.ones(1, 1, 2, 2).conv_transpose2d(krt.ones(1, 1, 2, 2)).tolist()
+        [[[[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]]]
         """
         return self._transposed(
             2, weight, bias, stride, padding, output_padding, groups, dilation
@@ -115,7 +233,34 @@ class ConvolutionMethods(_Below):
         self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
         padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
     ) -> Self:  # fmt: skip
-        """Apply a transposed convolution along three axes; see :meth:`conv_transpose2d`."""
+        """Apply a transposed convolution, the gradient of :meth:`conv3d` with respect to its input.
+
+        Parameters
+        ----------
+        weight : Tensor
+            Filters of shape (in, out / groups, depth, height, width); this tensor has shape
+            (batch, in, depth, height, width), or no batch axis.
+        bias, stride, padding, output_padding, groups, dilation : optional
+            As in :meth:`conv_transpose2d`, with three numbers instead of two.
+
+        Returns
+        -------
+        Tensor
+            Shape (batch, out, depth, height, width), promoted dtype. Sizes are as in
+            :meth:`conv_transpose2d`.
+
+        Raises
+        ------
+        ShapeError
+            Numbers of axes, channels or sizes do not match, or an argument is out of range.
+        DTypeError
+            The operands are bools.
+
+        Examples
+        --------
+        >>> krt.ones(1, 2, 4, 4, 4).conv_transpose3d(krt.ones(2, 3, 2, 2, 2), stride=2).shape
+        (1, 3, 8, 8, 8)
+        """
         return self._transposed(
             3, weight, bias, stride, padding, output_padding, groups, dilation
         )

@@ -53,6 +53,23 @@ class RunningMethods(_Below):
         Blocks of 16 elements are multiplied as windows, and their products recursively, so that n
         elements cost about 16 n products. The gradient is also right where elements are 0, and is
         itself differentiable. A third derivative raises GradientError.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to multiply along.
+        dtype : DType or str, optional
+            Dtype to cast to first.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; int64 for integers and bools, or `dtype`.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0, 3.0, 4.0]).cumprod(0).tolist()
+        [1.0, 2.0, 6.0, 24.0]
         """
         node = self._summand(dtype)
         wide = node.cast(node.dtype.accumulator)
@@ -65,15 +82,45 @@ class RunningMethods(_Below):
         NaN is greater than every number. Among equal elements the position is that of the last one,
         which gets the gradient.
 
+        Parameters
+        ----------
+        dim : int
+            Axis to go along.
+
         Returns
         -------
         Extremum
-            ``values``, and ``indices`` in int64.
+            ``values``, of this shape and dtype, and ``indices`` in int64.
+
+        Examples
+        --------
+        >>> values, indices = krt.tensor([1.0, 3.0, 2.0]).cummax(0)
+        >>> values.tolist(), indices.tolist()
+        ([1.0, 3.0, 3.0], [0, 1, 1])
         """
         return self._running_extremum(dim, Op.MAX)
 
     def cummin(self, dim: int) -> Extremum[Self]:
-        """Return the cumulative minimum along `dim` and its positions; see :meth:`cummax`."""
+        """Return the cumulative minimum along `dim` and its positions; see :meth:`cummax`.
+
+        NaN is less than every number.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to go along.
+
+        Returns
+        -------
+        Extremum
+            ``values``, of this shape and dtype, and ``indices`` in int64.
+
+        Examples
+        --------
+        >>> values, indices = krt.tensor([3.0, 1.0, 2.0]).cummin(0)
+        >>> values.tolist(), indices.tolist()
+        ([3.0, 1.0, 1.0], [0, 1, 1])
+        """
         return self._running_extremum(dim, Op.MIN)
 
     def _running_extremum(self, dim: int, op: Op) -> Extremum[Self]:
@@ -86,7 +133,24 @@ class RunningMethods(_Below):
         return Extremum(self._of(picked(node, places, axis)), self._of(places))
 
     def logcumsumexp(self, dim: int) -> Self:
-        """Return ``self.exp().cumsum(dim).log()``, computed without overflow."""
+        """Return ``self.exp().cumsum(dim).log()``, computed without overflow.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to go along.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype; integers and bools raise DTypeError.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1000.0, 1000.0], dtype="float64")
+        >>> x.logcumsumexp(0).round(decimals=4).tolist()
+        [1000.0, 1000.6931]
+        """
         out = self._on_last(self._wide("logcumsumexp"), dim, log_sum)
         return self._of(out.cast(self.dtype))
 
@@ -94,16 +158,34 @@ class RunningMethods(_Below):
         self, n: int = 1, dim: int = -1, prepend: TensorBase | None = None,
         append: TensorBase | None = None,
     ) -> Self:  # fmt: skip
-        """Return `n`-th differences of neighbours along `dim`; for bools, whether they differ.
+        """Return `n`-th differences of neighbors along `dim`; for bools, whether they differ.
 
         Parameters
         ----------
-        n : int
+        n : int, default 1
             Number of times to take differences; 0 returns the elements.
-        dim : int
+        dim : int, default -1
             Axis of the differences.
         prepend, append : Tensor, optional
             Elements to put before and after this tensor along `dim` first.
+
+        Returns
+        -------
+        Tensor
+            Same dtype; unsigned integers wrap. The size of axis `dim` decreases by `n`, down to 0.
+
+        Raises
+        ------
+        ShapeError
+            This tensor is a scalar, `n` is negative, or `prepend` or `append` has another number of
+            axes.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 4, 9, 16]).diff().tolist()
+        [3, 5, 7]
+        >>> krt.tensor([1, 4, 9, 16]).diff(2).tolist()
+        [2, 2]
         """
         times = integer(n, "n", least=0)
         if self.ndim == 0:
@@ -157,8 +239,26 @@ def trapezoid(
         `y`.
     dx : float, optional
         Distance between the sample points if `x` is not given; 1 by default.
-    dim : int
+    dim : int, default -1
         Axis to integrate along.
+
+    Returns
+    -------
+    Tensor
+        Shape of `y` without axis `dim`; its dtype, float32 for integers.
+
+    Raises
+    ------
+    ShapeError
+        `y` is a scalar, or the vector `x` has another length than axis `dim`.
+    DTypeError
+        Both `x` and `dx` are given.
+
+    Examples
+    --------
+    >>> y = krt.tensor([1.0, 2.0, 3.0])
+    >>> krt.trapezoid(y).item(), krt.trapezoid(y, krt.tensor([0.0, 1.0, 3.0])).item()
+    (4.0, 6.5)
     """
     return _panels(y, x, dx, dim, "trapezoid").sum(dim)
 
@@ -170,7 +270,28 @@ trapz = trapezoid
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1
 ) -> Tensor:
-    """Return the integral of `y` up to each interval along `dim`; see :func:`trapezoid`."""
+    """Return the integral of `y` up to each interval along `dim`; see :func:`trapezoid`.
+
+    Parameters
+    ----------
+    y, x, dx, dim
+        As in :func:`trapezoid`.
+
+    Returns
+    -------
+    Tensor
+        Shape of `y`, with axis `dim` shorter by 1; its dtype, float32 for integers.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As in :func:`trapezoid`.
+
+    Examples
+    --------
+    >>> krt.cumulative_trapezoid(krt.tensor([1.0, 2.0, 3.0])).tolist()
+    [1.5, 4.0]
+    """
     return _panels(y, x, dx, dim, "cumulative_trapezoid").cumsum(dim)
 
 
