@@ -34,7 +34,21 @@ _T = TypeVar("_T")
 
 
 class Histogram(NamedTuple, Generic[_T]):
-    """Result of :meth:`~DerivedMethods.histogram`: counts and edges of the bins."""
+    """Result of :meth:`~DerivedMethods.histogram`: counts and edges of the bins.
+
+    Attributes
+    ----------
+    hist : Tensor
+        Count, total weight or density of each bin, of shape (bins,).
+    bin_edges : Tensor
+        Edges of the bins in ascending order, of shape (bins + 1,).
+
+    Examples
+    --------
+    >>> counts, edges = krt.tensor([1.0, 2.0, 2.0]).histogram(2, range=(0, 4))
+    >>> counts.tolist(), edges.tolist()
+    ([1.0, 2.0], [0.0, 2.0, 4.0])
+    """
 
     hist: _T
     bin_edges: _T
@@ -50,8 +64,25 @@ class DerivedMethods(_Below):
 
         Parameters
         ----------
-        p : float
+        p : float, default 2.0
             Order of the norm, from 0 to infinity; see :meth:`cdist` for its gradient at infinity.
+
+        Returns
+        -------
+        Tensor of floats
+            Vector of ``n (n - 1) / 2`` distances for shape (n, m), same dtype.
+
+        Raises
+        ------
+        ShapeError
+            This tensor does not have 2 axes, or `p` is negative.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Examples
+        --------
+        >>> krt.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]]).pdist().tolist()
+        [5.0, 4.0, 3.0]
         """
         if self.ndim != 2:
             raise ShapeError(f"pdist: expected shape (n, m), not {format_shape(self.dims)}")
@@ -75,14 +106,14 @@ class DerivedMethods(_Below):
 
         Parameters
         ----------
-        bins : int or Tensor
+        bins : int or Tensor, default 100
             Number of bins of equal width, or the edges of the bins in ascending order.
         range : pair of float, optional
             Left edge of the first bin and right edge of the last one if `bins` is a number; by
             default the least and the greatest element.
         weight : Tensor, optional
             Weight of each element, in the shape of this tensor.
-        density : bool
+        density : bool, default False
             Whether to divide counts by their total and by the width of the bin.
 
         Returns
@@ -92,9 +123,20 @@ class DerivedMethods(_Below):
 
         Raises
         ------
+        DTypeError
+            This tensor holds integers or bools.
+        ShapeError
+            `bins`, `range` or the shape of `weight` is not as described, or `range` is given with
+            edges.
         DomainError
             At run time, if the range comes from the elements and one of its ends is NaN or
             infinite.
+
+        Examples
+        --------
+        >>> found = krt.tensor([1.0, 2.0, 2.0, 5.0]).histogram(4)
+        >>> found.hist.tolist(), found.bin_edges.tolist()
+        ([1.0, 2.0, 0.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0])
         """
         check_floats(self.dtype, "histogram")
         x = self._of(detach(self.uop)).reshape(-1)
@@ -156,8 +198,23 @@ class DerivedMethods(_Below):
 
         Parameters
         ----------
-        size : int or sequence of int
+        *size : int or sequence of int
             Shape that broadcasts to this tensor's shape.
+
+        Returns
+        -------
+        Tensor
+            Shape `size`, same dtype; summed integers and bools are int64.
+
+        Raises
+        ------
+        ShapeError
+            `size` does not broadcast to this tensor's shape.
+
+        Examples
+        --------
+        >>> krt.ones(2, 3).sum_to_size(1, 3).tolist()
+        [[2.0, 2.0, 2.0]]
         """
         wanted = shape_of(size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size)
         if not wanted:
@@ -181,16 +238,39 @@ class DerivedMethods(_Below):
         Parameters
         ----------
         running_mean, running_var : Tensor, optional
-            Running statistics of the channels. They are updated in place when the input's own
+            Running statistics of shape (channels,). They are updated in place when the input's own
             statistics are used.
         weight, bias : Tensor, optional
-            Scale and shift of each channel.
-        use_input_stats : bool
+            Scale and shift, of shape (channels,).
+        use_input_stats : bool, default True
             Whether to use the statistics of the input instead of the running ones.
-        momentum : float
+        momentum : float, default 0.1
             Weight of the new statistics, averaged over instances, in the running ones.
-        eps : float
+        eps : float, default 1e-5
             Added to the variance.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape; promoted dtype of this tensor, `weight` and `bias`.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has fewer than 3 axes, or `use_input_stats` is False without running
+            statistics.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From Ulyanov et al., "Instance Normalization: The Missing Ingredient for Fast Stylization",
+        2016 (arXiv:1607.08022).
+
+        Examples
+        --------
+        >>> krt.tensor([[[1.0, 3.0], [10.0, 30.0]]]).instance_norm(eps=0.0).tolist()
+        [[[-1.0, 1.0], [-1.0, 1.0]]]
         """
         if not flag(use_input_stats, "use_input_stats"):
             if running_mean is None or running_var is None:
@@ -214,15 +294,71 @@ class DerivedMethods(_Below):
         return self.group_norm(self._static_size(1, "instance_norm"), weight, bias, eps)
 
     def narrow_copy(self, dim: int, start: Dim, length: Dim) -> Self:
-        """Return a copy of the part that :meth:`narrow` selects."""
+        """Return a copy of the part that :meth:`narrow` selects.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to select from.
+        start : int
+            First position; a negative one counts from the end.
+        length : int
+            Number of elements.
+
+        Returns
+        -------
+        Tensor
+            Same dtype, with size `length` along axis `dim`.
+
+        Raises
+        ------
+        ShapeError
+            The part is not inside of the axis.
+
+        Examples
+        --------
+        >>> krt.arange(5).narrow_copy(0, 1, 3).tolist()
+        [1, 2, 3]
+        """
         return cast("Self", cast("Any", self.narrow(dim, start, length)).clone())
 
     def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
-        """Return :meth:`nonzero` with `size` rows: drop surplus rows, fill missing ones."""
+        """Return :meth:`nonzero` with `size` rows: drop surplus rows, fill missing ones.
+
+        Its shape does not depend on the elements, so a traced function can use it.
+
+        Parameters
+        ----------
+        size : int
+            Number of rows of the result.
+        fill_value : int, default -1
+            Number in missing rows.
+
+        Returns
+        -------
+        Tensor
+            Shape (size, ndim), int64.
+
+        Examples
+        --------
+        >>> krt.tensor([0, 3, 0, 4]).nonzero_static(size=3).tolist()
+        [[1], [3], [-1]]
+        """
         return cast("Self", cast("Any", self).nonzero(size=size, fill_value=fill_value))
 
     def angle(self) -> Self:
-        """Return the angle of each real number: 0, or pi for negative ones; NaN stays NaN."""
+        """Return the angle of each real number: 0, or pi for negative ones; NaN stays NaN.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([-1.0, 0.0, 2.0], dtype="float64").angle().tolist()
+        [3.141592653589793, 0.0, 0.0]
+        """
         kind = self.dtype if self.dtype.is_float else dt.float32
         turned = (self < 0).cast(kind) * float(np.pi)
         if not self.dtype.is_float:
@@ -230,12 +366,29 @@ class DerivedMethods(_Below):
         return turned.where(self == self, self * 0)
 
     def adjoint(self) -> Self:
-        """Return the transposed matrices, as there are no complex dtypes."""
+        """Return the transposed matrices, as there are no complex dtypes.
+
+        Returns
+        -------
+        Tensor
+            Shape (..., n, m) for shape (..., m, n), same dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).adjoint().tolist()
+        [[1, 3], [2, 4]]
+        """
         return self.mT
 
     @property
     def mH(self) -> Self:  # noqa: N802 - torch's name
-        """The transposed matrices, as there are no complex dtypes."""
+        """The transposed matrices, as there are no complex dtypes.
+
+        Examples
+        --------
+        >>> krt.ones(4, 2, 3).mH.shape
+        (4, 3, 2)
+        """
         return self.mT
 
     @property
@@ -246,6 +399,11 @@ class DerivedMethods(_Below):
         ------
         ShapeError
             This tensor does not have 0 or 2 axes.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).H.tolist()
+        [[1, 3], [2, 4]]
         """
         if self.ndim not in (0, 2):
             raise ShapeError(
