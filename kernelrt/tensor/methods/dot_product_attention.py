@@ -72,32 +72,46 @@ def scaled_dot_product_attention(
 
     Parameters
     ----------
-    query, key, value : Tensor
+    query, key, value : Tensor of floats
         Tensors of shapes (..., L, E), (..., S, E) and (..., S, V); the leading axes broadcast.
     attn_mask : Tensor, optional
         Mask that broadcasts to (..., L, S): bools that are True for the keys to use, or floats to
         add to the scores. A query without any key to use gives 0.
-    dropout_p : float
+    dropout_p : float, default 0.0
         Probability to drop a weight; the remaining weights are scaled up accordingly.
-    is_causal : bool
+    is_causal : bool, default False
         Whether query i uses only the keys up to i. Not together with `attn_mask`.
     scale : float, optional
         Factor of the scores, ``1 / sqrt(E)`` by default.
-    enable_gqa : bool
+    enable_gqa : bool, default False
         Whether several query heads share one head of keys and values (grouped-query attention). The
         heads are the third axis from the end.
 
     Returns
     -------
-    Tensor
-        Of shape (..., L, V).
+    Tensor of floats
+        Shape (..., L, V), dtype of `query`.
 
     Raises
     ------
     ShapeError
-        The shapes do not match.
+        The shapes do not match, or `attn_mask` is given together with `is_causal`.
     DTypeError
         The tensors are not floats of one dtype, or the mask is neither bools nor floats.
+
+    Notes
+    -----
+    From Vaswani et al., "Attention Is All You Need", 2017 (arXiv:1706.03762). Grouped queries are
+    from Ainslie et al., "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head
+    Checkpoints", 2023 (arXiv:2305.13245).
+
+    Examples
+    --------
+    >>> from kernelrt.nn import functional
+    >>> query, key = krt.zeros(1, 2), krt.eye(2)
+    >>> value = krt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> functional.scaled_dot_product_attention(query, key, value).tolist()
+    [[2.0, 3.0]]
     """
     names = ("query", "key", "value")
     _check(names, (query, key, value))

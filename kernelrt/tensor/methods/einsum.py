@@ -160,13 +160,17 @@ def einsum(*operands: object) -> Tensor:
     ShapeError
         The equation does not match the operands.
     DTypeError
-        The operands are bools, or not tensors.
+        There are several operands, and all are bools; or an operand is not a tensor.
 
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> krt.einsum("ij->j", krt.ones(2, 3)).tolist()
-    [2.0, 2.0, 2.0]
+    >>> a, b = krt.tensor([[1.0, 2.0], [3.0, 4.0]]), krt.tensor([[1.0, 0.0], [0.0, 2.0]])
+    >>> krt.einsum("ij,jk->ik", a, b).tolist()
+    [[1.0, 4.0], [3.0, 8.0]]
+    >>> krt.einsum("ij->j", a).tolist()
+    [4.0, 6.0]
+    >>> krt.einsum("ii->i", a).tolist()
+    [1.0, 4.0]
     """
     equation, given = einsum_notation.parse(operands)
     tensors = _tensors(given, "einsum")
@@ -214,9 +218,29 @@ def tensordot(
     ----------
     a, b : Tensor
         The operands.
-    dims : int or two sequences of int
+    dims : int or two sequences of int, default 2
         Number of axes to sum over, the last of `a` and the first of `b`, or a list of axes for
         each.
+
+    Returns
+    -------
+    Tensor
+        Promoted dtype of the operands.
+
+    Raises
+    ------
+    ShapeError
+        The axes to sum over differ in number or size.
+    DTypeError
+        The operands are bools, or `dims` is neither an int nor two lists.
+
+    Examples
+    --------
+    >>> a, b = krt.ones(2, 3, 4), krt.ones(3, 4, 5)
+    >>> krt.tensordot(a, b).shape
+    (2, 5)
+    >>> krt.tensordot(a, b, ([1, 2], [0, 1])).tolist()
+    [[12.0, 12.0, 12.0, 12.0, 12.0], [12.0, 12.0, 12.0, 12.0, 12.0]]
     """
     a, b = _tensors([a, b], "tensordot")
     count = whole(dims)
@@ -260,6 +284,28 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """Multiply matrices in the order of least work.
 
     The first and the last one may be vectors, used as a row and as a column.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        At least two matrices, each with as many rows as the one before has columns.
+
+    Returns
+    -------
+    Tensor
+        The product, in the promoted dtype: a matrix, a vector if one end is a vector, or a scalar.
+
+    Raises
+    ------
+    ShapeError
+        There are fewer than two tensors, a tensor is not a matrix, or sizes do not match.
+    DTypeError
+        All tensors are bools.
+
+    Examples
+    --------
+    >>> krt.linalg.multi_dot([krt.ones(2, 100), krt.ones(100, 3), krt.ones(3)]).tolist()
+    [300.0, 300.0]
     """
     if not isinstance(tensors, tuple | list) or len(tensors) < 2:
         raise ShapeError("tensors: expected a sequence of at least two tensors")
@@ -290,7 +336,23 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """Multiply matrices; see ``linalg.multi_dot``."""
+    """Multiply matrices; see ``linalg.multi_dot``.
+
+    Parameters
+    ----------
+    *matrices : Tensor
+        One or more matrices. A single one is returned unchanged.
+
+    Returns
+    -------
+    Tensor
+        The product, in the promoted dtype.
+
+    Examples
+    --------
+    >>> krt.chain_matmul(krt.ones(1, 2), krt.ones(2, 3), krt.ones(3, 1)).tolist()
+    [[6.0]]
+    """
     return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
 
 
@@ -312,7 +374,18 @@ def bilinear(
     Returns
     -------
     Tensor
-        Tensor of shape (..., out).
+        Shape (..., out), promoted dtype.
+
+    Raises
+    ------
+    ShapeError
+        The shapes do not match.
+
+    Examples
+    --------
+    >>> weight = krt.tensor([[[1.0], [1.0]]])
+    >>> krt.bilinear(krt.tensor([[1.0, 2.0]]), krt.tensor([[3.0]]), weight).tolist()
+    [[9.0]]
     """
     a, b, w = _tensors([input1, input2, weight], "bilinear")
     fits = w.ndim == 3 and a.ndim == b.ndim > 0 and build.same_shape(a.dims[:-1], b.dims[:-1])
@@ -336,7 +409,30 @@ class EinsumMethods(_Below):
     __slots__ = ()
 
     def inner(self, other: Operand) -> Self:
-        """Sum products along the last axes of both tensors; with a scalar, multiply by it."""
+        """Sum products along the last axes of both tensors; with a scalar, multiply by it.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Second operand, with a last axis of the same size.
+
+        Returns
+        -------
+        Tensor
+            The other axes of this tensor, then those of `other`; promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The last axes differ in size.
+        DTypeError
+            The operands are bools.
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 2.0], [3.0, 4.0]]).inner(krt.tensor([1.0, 10.0])).tolist()
+        [21.0, 43.0]
+        """
         right = self._lift(other, "other")
         if self.ndim == 0 or right.ndim == 0:
             return self * right
@@ -348,15 +444,64 @@ class EinsumMethods(_Below):
         return cast("Self", tensordot(cast("Tensor", self), cast("Tensor", right), ([-1], [-1])))
 
     def vdot(self, other: Operand) -> Self:
-        """Return the inner product of two vectors; see :meth:`dot`."""
+        """Return the inner product of two vectors; see :meth:`dot`.
+
+        Parameters
+        ----------
+        other : Tensor
+            Vector of the same length.
+
+        Returns
+        -------
+        Tensor
+            Scalar, promoted dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0]).vdot(krt.tensor([3.0, 4.0])).item()
+        11.0
+        """
         return self.dot(other)
 
     def ger(self, vec2: Operand) -> Self:
-        """Return the outer product of two vectors; see :meth:`outer`."""
+        """Return the outer product of two vectors; see :meth:`outer`.
+
+        Parameters
+        ----------
+        vec2 : Tensor
+            Vector.
+
+        Returns
+        -------
+        Tensor
+            Shape (n, m) for vectors of n and m elements, promoted dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0]).ger(krt.tensor([3.0, 4.0])).tolist()
+        [[3.0, 4.0], [6.0, 8.0]]
+        """
         return self.outer(vec2)
 
     def kron(self, other: Operand) -> Self:
-        """Return the Kronecker product: each element replaced by itself times `other`."""
+        """Return the Kronecker product: each element replaced by itself times `other`.
+
+        Parameters
+        ----------
+        other : Tensor
+            Second factor. If the numbers of axes differ, the shorter shape is extended by leading
+            ones.
+
+        Returns
+        -------
+        Tensor
+            The size of each axis is the product of both sizes; promoted dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).kron(krt.tensor([1, 10])).tolist()
+        [1, 10, 2, 20]
+        """
         right = self._lift(other, "other")
         rank = max(self.ndim, right.ndim)
         first = (*(1,) * (rank - self.ndim), *self.dims)
@@ -369,7 +514,30 @@ class EinsumMethods(_Below):
         )
 
     def cross(self, other: Operand, dim: int | None = None) -> Self:
-        """Return the cross product along `dim`, by default the first axis of size 3."""
+        """Return the cross product along `dim`, by default the first axis of size 3.
+
+        Parameters
+        ----------
+        other : Tensor
+            Second operand, with as many axes; the other axes broadcast.
+        dim : int, optional
+            Axis of size 3.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The numbers of axes differ, or there is no axis of size 3.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 0, 0]).cross(krt.tensor([0, 1, 0])).tolist()
+        [0, 0, 1]
+        """
         right = self._lift(other, "other")
         a, b = (self._of(u) for u in self._unify(("other", right)))
         if self.ndim != right.ndim:
