@@ -29,7 +29,35 @@ class GatingMethods(_Below):
     __slots__ = ()
 
     def glu(self, dim: int = -1) -> Self:
-        """Multiply the first half along `dim`, whose size is even, by the sigmoid of the second."""
+        """Multiply the first half along `dim`, whose size is even, by the sigmoid of the second.
+
+        Parameters
+        ----------
+        dim : int, default -1
+            Axis to halve.
+
+        Returns
+        -------
+        Tensor of floats
+            Same dtype; axis `dim` has half the size.
+
+        Raises
+        ------
+        ShapeError
+            The size of the axis is odd.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From Dauphin et al., "Language Modeling with Gated Convolutional Networks", 2016
+        (arXiv:1612.08083).
+
+        Examples
+        --------
+        >>> krt.tensor([4.0, 6.0, 0.0, 0.0]).glu().tolist()
+        [2.0, 3.0]
+        """
         x = self._floats("glu")
         axis = axis_of(dim, self.ndim)
         size = self._static_size(axis, "glu") if self.ndim else 1
@@ -46,8 +74,30 @@ class GatingMethods(_Below):
 
         Parameters
         ----------
-        weight : Tensor
-            One slope, or one for each channel (axis 1).
+        weight : Tensor of floats
+            One slope, or one for each channel (axis 1), of shape (channels,).
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            `weight` has another shape.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From He et al., "Delving Deep into Rectifiers: Surpassing Human-Level Performance on
+        ImageNet Classification", 2015 (arXiv:1502.01852).
+
+        Examples
+        --------
+        >>> krt.tensor([[-4.0, -4.0], [1.0, 2.0]]).prelu(krt.tensor([0.25, 0.5])).tolist()
+        [[-1.0, -2.0], [1.0, 2.0]]
         """
         x = self._floats("prelu")
         slope = self._lift(weight, "weight")
@@ -70,11 +120,33 @@ class GatingMethods(_Below):
 
         Parameters
         ----------
-        lower, upper : float
+        lower, upper : float, default 1/8 and 1/3
             Limits of the slopes.
-        training : bool
+        training : bool, default False
             Whether to draw each slope uniformly between the limits, anew in each run of a jitted
             function. Otherwise the slope is the mean of the limits.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            `lower` is greater than `upper`.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From Xu et al., "Empirical Evaluation of Rectified Activations in Convolutional Network",
+        2015 (arXiv:1505.00853).
+
+        Examples
+        --------
+        >>> krt.tensor([-4.0, 2.0]).rrelu(0.25, 0.75).tolist()
+        [-2.0, 2.0]
         """
         low, high = real(lower, "lower"), real(upper, "upper")
         if not low <= high:
@@ -92,5 +164,23 @@ class GatingMethods(_Below):
         return self._of(build.where(positive, x, x.alu(Op.MUL, slopes.uop)).cast(self.dtype))
 
     def softmin(self, dim: int = -1, dtype: object = None) -> Self:
-        """Return the :meth:`softmax` of the negated elements."""
+        """Return the :meth:`softmax` of the negated elements.
+
+        Parameters
+        ----------
+        dim : int, default -1
+            Axis along which the results add up to 1.
+        dtype : DType or str, optional
+            Dtype to cast to first.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape and dtype, or `dtype`; integers and bools without `dtype` raise DTypeError.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0], dtype="float64").softmin().round(decimals=4).tolist()
+        [0.7311, 0.2689]
+        """
         return (-self).softmax(dim, dtype)
