@@ -176,7 +176,7 @@ class GatingMethods(_Below):
         Returns
         -------
         Tensor of floats
-            Same shape and dtype, or `dtype`; integers and bools without `dtype` raise DTypeError.
+            Same shape and dtype, or `dtype`. Bools, and integers without `dtype`, raise DTypeError.
 
         Examples
         --------
