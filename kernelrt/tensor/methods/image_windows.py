@@ -41,7 +41,30 @@ class ImageMethods(_Below):
     def pixel_shuffle(self, upscale_factor: int) -> Self:
         """Rearrange channels into pixels: (..., C * r * r, H, W) becomes (..., C, H * r, W * r).
 
-        Shi et al., arXiv:1609.05158.
+        Parameters
+        ----------
+        upscale_factor : int
+            Factor r of height and width, at least 1.
+
+        Returns
+        -------
+        Tensor
+            Shape (..., C, H * r, W * r), same dtype.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has fewer than 3 axes, or r * r does not divide the number of channels.
+
+        Notes
+        -----
+        From Shi et al., "Real-Time Single Image and Video Super-Resolution Using an Efficient
+        Sub-Pixel Convolutional Neural Network", 2016 (arXiv:1609.05158).
+
+        Examples
+        --------
+        >>> krt.arange(4).reshape(4, 1, 1).pixel_shuffle(2).tolist()
+        [[[0, 1], [2, 3]]]
         """
         r = integer(upscale_factor, "upscale_factor", 1)
         lead, channels, height, width = self._planes("pixel_shuffle")
@@ -57,7 +80,28 @@ class ImageMethods(_Below):
         return views.unshared(x.reshape(*lead, out, prod((height, r)), prod((width, r))), self)
 
     def pixel_unshuffle(self, downscale_factor: int) -> Self:
-        """Rearrange pixels into channels: (..., C, H * r, W * r) becomes (..., C * r * r, H, W)."""
+        """Rearrange pixels into channels: (..., C, H * r, W * r) becomes (..., C * r * r, H, W).
+
+        Parameters
+        ----------
+        downscale_factor : int
+            Divisor r of height and width, at least 1.
+
+        Returns
+        -------
+        Tensor
+            Shape (..., C * r * r, H, W), same dtype.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has fewer than 3 axes, or r does not divide height and width.
+
+        Examples
+        --------
+        >>> krt.arange(4).reshape(1, 2, 2).pixel_unshuffle(2).tolist()
+        [[[0]], [[1]], [[2]], [[3]]]
+        """
         r = integer(downscale_factor, "downscale_factor", 1)
         lead, channels, _, _ = self._planes("pixel_unshuffle")
         height, width = (self._static_size(axis, "pixel_unshuffle") for axis in (-2, -1))
@@ -74,7 +118,32 @@ class ImageMethods(_Below):
     def channel_shuffle(self, groups: int) -> Self:
         """Interleave the channels of (N, C, ...), which form `groups` consecutive groups.
 
-        The result takes one channel from each group in turn. Zhang et al., arXiv:1707.01083.
+        The result takes one channel from each group in turn.
+
+        Parameters
+        ----------
+        groups : int
+            Number of groups, which divides C.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has fewer than 3 axes, or `groups` does not divide C.
+
+        Notes
+        -----
+        From Zhang et al., "ShuffleNet: An Extremely Efficient Convolutional Neural Network for
+        Mobile Devices", 2017 (arXiv:1707.01083).
+
+        Examples
+        --------
+        >>> krt.arange(4).reshape(1, 4, 1).channel_shuffle(2).tolist()
+        [[[0], [2], [1], [3]]]
         """
         g = integer(groups, "groups", 1)
         if self.ndim < 3:
@@ -101,18 +170,40 @@ class ImageMethods(_Below):
     def local_response_norm(
         self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
     ) -> Self:
-        """Normalize each element by the mean square of its neighbours in other channels.
+        """Normalize each element by the mean square of its neighbors in other channels.
 
-        ``x / (k + alpha * mean(x**2)) ** beta``, where the mean is over `size` neighbouring
-        channels, with zeros before the first and after the last channel. Krizhevsky et al. (2012),
-        section 3.3, but with PyTorch's mean instead of a sum.
+        ``x / (k + alpha * mean(x**2)) ** beta``, where the mean is over `size` neighboring
+        channels, with zeros before the first and after the last channel.
 
         Parameters
         ----------
         size : int
             Number of channels of the mean, ``size // 2`` of them before the element's own.
-        alpha, beta, k : float
+        alpha, beta, k : float, default 1e-4, 0.75 and 1.0
             Constants of the formula.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape, (N, C, ...), and dtype.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has fewer than 3 axes.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From Krizhevsky et al., "ImageNet Classification with Deep Convolutional Neural Networks",
+        2012, section 3.3, but with PyTorch's mean instead of a sum.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[[1.0], [1.0]]])
+        >>> x.local_response_norm(2, alpha=2.0, beta=1.0).tolist()
+        [[[0.5], [0.3333333432674408]]]
         """
         n = integer(size, "size", 1)
         x = self._floats("local_response_norm")
@@ -244,7 +335,29 @@ class ImageMethods(_Below):
         self, indices: TensorBase, kernel_size: PerAxis, stride: PerAxis | None = None,
         padding: PerAxis = 0, output_size: Sequence[int] | None = None,
     ) -> Self:  # fmt: skip
-        """Invert :meth:`max_pool1d`; see :meth:`max_unpool2d`."""
+        """Invert :meth:`max_pool1d`; see :meth:`max_unpool2d`.
+
+        Parameters
+        ----------
+        indices : Tensor of integers
+            Positions in the sequences, from ``max_pool1d(..., return_indices=True)``.
+        kernel_size, stride, padding : int
+            As in the pooling.
+        output_size : sequence of int, optional
+            Length of the sequences, or their whole shape.
+
+        Returns
+        -------
+        Tensor
+            Shape (batch, channels, length), or the same without the batch; same dtype.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[[1.0, 5.0, 2.0, 3.0]]])
+        >>> values, indices = x.max_pool1d(2, return_indices=True)
+        >>> values.max_unpool1d(indices, 2).tolist()
+        [[[0.0, 5.0, 0.0, 3.0]]]
+        """
         return self._max_unpool(1, indices, kernel_size, stride, padding, output_size)
 
     def max_unpool2d(
@@ -258,7 +371,7 @@ class ImageMethods(_Below):
 
         Parameters
         ----------
-        indices : Tensor
+        indices : Tensor of integers
             Positions in the flat images, from ``max_pool2d(..., return_indices=True)``.
         kernel_size, stride, padding : int or (int, int)
             As in the pooling.
@@ -266,10 +379,24 @@ class ImageMethods(_Below):
             Sizes of the images, or their whole shape, where pooling images of several sizes gives
             this shape. Each size is less than one stride off the default.
 
+        Returns
+        -------
+        Tensor
+            Shape (batch, channels, height, width), or the same without the batch; same dtype.
+
         Raises
         ------
+        ShapeError
+            The shapes of this tensor and `indices` differ, or `output_size` is out of range.
         IndexBoundsError
-            At run time, if an index lies outside of the images.
+            At run time, if an index is outside of the images.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[[1.0, 5.0], [2.0, 3.0]]])
+        >>> values, indices = x.max_pool2d(2, return_indices=True)
+        >>> values.max_unpool2d(indices, 2).tolist()
+        [[[0.0, 5.0], [0.0, 0.0]]]
         """
         return self._max_unpool(2, indices, kernel_size, stride, padding, output_size)
 
@@ -277,7 +404,30 @@ class ImageMethods(_Below):
         self, indices: TensorBase, kernel_size: PerAxis, stride: PerAxis | None = None,
         padding: PerAxis = 0, output_size: Sequence[int] | None = None,
     ) -> Self:  # fmt: skip
-        """Invert :meth:`max_pool3d`; see :meth:`max_unpool2d`."""
+        """Invert :meth:`max_pool3d`; see :meth:`max_unpool2d`.
+
+        Parameters
+        ----------
+        indices : Tensor of integers
+            Positions in the flat volumes, from ``max_pool3d(..., return_indices=True)``.
+        kernel_size, stride, padding : int or (int, int, int)
+            As in the pooling.
+        output_size : sequence of int, optional
+            Sizes of the volumes, or their whole shape.
+
+        Returns
+        -------
+        Tensor
+            Shape (batch, channels, depth, height, width), or the same without the batch; same
+            dtype.
+
+        Examples
+        --------
+        >>> x = krt.arange(8.0).reshape(1, 2, 2, 2)
+        >>> values, indices = x.max_pool3d(2, return_indices=True)
+        >>> values.max_unpool3d(indices, 2).tolist()
+        [[[[0.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 7.0]]]]
+        """
         return self._max_unpool(3, indices, kernel_size, stride, padding, output_size)
 
     def _max_unpool(
@@ -335,17 +485,28 @@ def unfold(
         Tensor of shape (N, C, H, W) or (C, H, W).
     kernel_size : int or (int, int)
         Rows and columns of a window.
-    dilation : int or (int, int)
+    dilation : int or (int, int), default 1
         Step between the elements of a window.
-    padding : int or (int, int)
+    padding : int or (int, int), default 0
         Zeros added on each side.
-    stride : int or (int, int)
+    stride : int or (int, int), default 1
         Step between windows.
 
     Returns
     -------
     Tensor
-        Shape (N, C * kernel, windows), or the same without N.
+        Shape (N, C * kernel, windows), or the same without N; same dtype.
+
+    Raises
+    ------
+    ShapeError
+        `input` has another number of axes, or a window does not fit in an image.
+
+    Examples
+    --------
+    >>> from kernelrt.nn import functional
+    >>> functional.unfold(krt.arange(6).reshape(1, 2, 3), 2).tolist()
+    [[0, 1], [1, 2], [3, 4], [4, 5]]
     """
     return input._im2col(kernel_size, dilation, padding, stride)
 
@@ -368,7 +529,18 @@ def fold(
     Returns
     -------
     Tensor
-        Shape (N, C, H, W), or the same without N.
+        Shape (N, C, H, W), or the same without N; same dtype.
+
+    Raises
+    ------
+    ShapeError
+        The shape of `input` does not match the sizes of images and windows.
+
+    Examples
+    --------
+    >>> from kernelrt.nn import functional
+    >>> functional.fold(krt.ones(4, 2), (2, 3), 2).tolist()
+    [[[1.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]
     """
     return input._col2im(output_size, kernel_size, dilation, padding, stride)
 

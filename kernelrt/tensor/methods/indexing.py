@@ -63,16 +63,26 @@ class IndexingMethods(_Below):
         Raises
         ------
         IndexBoundsError
-            A number lies outside of its axis. For an index tensor, at run time, if the element that
+            A number is outside of its axis. For an index tensor, at run time, if the element that
             it selects is computed.
         AxisError
             There are more indices than axes, or the shape of a mask differs from that of its axes.
             AxisError is an IndexError and a ShapeError.
+        DTypeError
+            An index is of another type, such as a float.
         JitError
             An index is a mask that depends on tensor data, and a function is traced. In a trace,
             masks may be NumPy arrays, lists, or computed from numbers alone, as in ``krt.arange(5)
             < 3``. With other masks, ``x[mask] += y`` and ``x[mask] = 2 * y[mask]`` work, as they do
             not need the number of elements.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x[0, -1].item(), x[:, ::2].tolist()
+        (3, [[1, 3], [4, 6]])
+        >>> x[krt.tensor([1, 0]), 0].tolist(), x[x > 4].tolist()
+        ([4, 1], [5, 6])
         """
         held = None if isinstance(index, tuple) else self._held_elements(index)
         if held is not None:
@@ -273,10 +283,30 @@ class IndexingMethods(_Below):
         than this tensor's. A scalar is a vector of one element. An `index` without elements may
         have any dtype and rank.
 
+        Parameters
+        ----------
+        dim : int
+            Axis to select along.
+        index : Tensor of integers
+            Positions along `dim`.
+
+        Returns
+        -------
+        Tensor
+            Shape of `index`, dtype of this tensor.
+
         Raises
         ------
+        ShapeError
+            `index` has another number of axes, or is longer than this tensor in another axis.
         IndexBoundsError
-            At run time, if an index lies outside of [0, size of `dim`).
+            At run time, if an index is outside of [0, size of `dim`).
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.gather(1, krt.tensor([[0, 0], [2, 1]])).tolist()
+        [[1, 1], [6, 5]]
         """
         axis, indices = axis_of(dim, self.ndim), self._lift(index, "index")
         if build.has_zero(indices.dims):
@@ -302,6 +332,32 @@ class IndexingMethods(_Below):
 
         Negative indices count from the end. Without `dim` both tensors are flattened in row-major
         order. See :meth:`gather`.
+
+        Parameters
+        ----------
+        indices : Tensor of integers
+            Positions along `dim`, with as many axes as this tensor.
+        dim : int, optional
+            Axis to select along.
+
+        Returns
+        -------
+        Tensor
+            Dtype of this tensor. Its size along `dim` is that of `indices`; the other sizes
+            broadcast. A vector without `dim`.
+
+        Raises
+        ------
+        ShapeError
+            `indices` has another number of axes.
+        IndexBoundsError
+            At run time, if an index is outside of the axis.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[3, 1, 2], [6, 4, 5]])
+        >>> x.take_along_dim(x.argsort(1), 1).tolist()
+        [[1, 2, 3], [4, 5, 6]]
         """
         if dim is None:
             flat = self._lift(indices, "indices").reshape(-1)
@@ -323,6 +379,35 @@ class IndexingMethods(_Below):
 
         ``out[index[i, j], j] += src[i, j]`` for `dim` 0, in row-major order of `index`. A scalar is
         a vector of one element.
+
+        Parameters
+        ----------
+        dim : int
+            Axis along which `index` gives positions.
+        index : Tensor of integers
+            Positions, with as many axes as this tensor.
+        src : Tensor
+            Numbers to add, of this tensor's dtype, at least as long as `index` in each axis.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            The shapes of `index` and `src` do not match.
+        DTypeError
+            `src` has another dtype, or `index` does not hold integers.
+        IndexBoundsError
+            At run time, if an index is outside of [0, size of `dim`).
+
+        Examples
+        --------
+        >>> index, src = krt.tensor([0, 2, 0]), krt.tensor([1.0, 2.0, 3.0])
+        >>> krt.zeros(3).scatter_add(0, index, src).tolist()
+        [4.0, 0.0, 2.0]
         """
         values = self._lift(src, "src", like=True)
         return self._scattered(
@@ -403,7 +488,33 @@ class IndexingMethods(_Below):
         ]
 
     def index_select(self, dim: int, index: TensorBase) -> Self:
-        """Select slices along `dim` at a vector of positions."""
+        """Select slices along `dim` at a vector of positions.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to select from.
+        index : Tensor of integers
+            Vector of positions.
+
+        Returns
+        -------
+        Tensor
+            Same dtype; the size of axis `dim` is the length of `index`.
+
+        Raises
+        ------
+        ShapeError
+            `index` is not a vector of integers.
+        IndexBoundsError
+            At run time, if an index is outside of [0, size of `dim`).
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.index_select(1, krt.tensor([2, 0])).tolist()
+        [[3, 1], [6, 4]]
+        """
         axis = axis_of(dim, self.ndim)
         indices = self._lift(index, "index")
         if indices.ndim > 1 or not indices.dtype.is_int:
@@ -424,10 +535,30 @@ class IndexingMethods(_Below):
     def embedding(self, weight: TensorBase) -> Any:
         """Select the rows of `weight` given by this tensor of integers.
 
+        Parameters
+        ----------
+        weight : Tensor
+            Matrix of shape (rows, width).
+
+        Returns
+        -------
+        Tensor
+            Shape (..., width) for this tensor's shape (...), dtype of `weight`.
+
         Raises
         ------
+        ShapeError
+            `weight` does not have 2 axes.
+        DTypeError
+            This tensor does not hold integers.
         IndexBoundsError
             At run time, if a number is negative or at least ``weight.shape[0]``.
+
+        Examples
+        --------
+        >>> weight = krt.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        >>> krt.tensor([2, 0]).embedding(weight).tolist()
+        [[5.0, 6.0], [1.0, 2.0]]
         """
         table = self._lift(weight, "weight")
         if table.ndim != 2:
@@ -442,14 +573,26 @@ class IndexingMethods(_Below):
 
         Parameters
         ----------
-        num_classes : int
+        num_classes : int, default -1
             Number of classes. -1 stands for the greatest element plus 1, which is then computed.
             Required in a traced function.
 
+        Returns
+        -------
+        Tensor of int64
+            Shape (..., num_classes) for this tensor's shape (...).
+
         Raises
         ------
+        DTypeError
+            This tensor does not hold integers.
         IndexBoundsError
-            At run time, if a class lies outside of [0, `num_classes`).
+            At run time, if a class is outside of [0, `num_classes`).
+
+        Examples
+        --------
+        >>> krt.tensor([1, 0, 2]).one_hot().tolist()
+        [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
         """
         num_classes = integer(num_classes, "num_classes")
         if num_classes == -1:
