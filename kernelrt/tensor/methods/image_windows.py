@@ -202,8 +202,8 @@ class ImageMethods(_Below):
         Examples
         --------
         >>> x = krt.tensor([[[1.0], [1.0]]])
-        >>> x.local_response_norm(2, alpha=2.0, beta=1.0).tolist()
-        [[[0.5], [0.3333333432674408]]]
+        >>> x.local_response_norm(2, alpha=4.0, beta=1.0, k=0.0).tolist()
+        [[[0.5], [0.25]]]
         """
         n = integer(size, "size", 1)
         x = self._floats("local_response_norm")
