@@ -269,7 +269,7 @@ class DerivedMethods(_Below):
 
         Examples
         --------
-        >>> krt.tensor([[[1.0, 3.0], [10.0, 30.0]]]).instance_norm(eps=0.0).tolist()
+        >>> krt.tensor([[[1.0, 3.0], [10.0, 14.0]]]).instance_norm(eps=0.0).tolist()
         [[[-1.0, 1.0], [-1.0, 1.0]]]
         """
         if not flag(use_input_stats, "use_input_stats"):

@@ -56,8 +56,29 @@ class LossMethods(_Below):
             Sizes of the axes to normalize over.
         weight, bias : Tensor, optional
             Scale and shift, of shape `normalized_shape`.
-        eps : float
+        eps : float, default 1e-5
             Added to the variance.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape; promoted dtype of this tensor, `weight` and `bias`.
+
+        Raises
+        ------
+        ShapeError
+            `normalized_shape` or the shape of `weight` or `bias` does not match.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From Ba et al., "Layer Normalization", 2016 (arXiv:1607.06450).
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 3.0], [10.0, 14.0]]).layer_norm(2, eps=0.0).tolist()
+        [[-1.0, 1.0], [-1.0, 1.0]]
         """
         sizes = self._last_sizes(normalized_shape)
         axes = tuple(range(self.ndim - len(sizes), self.ndim))
@@ -79,7 +100,39 @@ class LossMethods(_Below):
         self, num_groups: int, weight: TensorBase | None = None, bias: TensorBase | None = None,
         eps: float = 1e-5,
     ) -> Self:  # fmt: skip
-        """Normalize each group of channels (axis 1) of a sample to zero mean and unit variance."""
+        """Normalize each group of channels (axis 1) of a sample to zero mean and unit variance.
+
+        Parameters
+        ----------
+        num_groups : int
+            Number of groups, which divides the number of channels.
+        weight, bias : Tensor, optional
+            Scale and shift, of shape (channels,).
+        eps : float, default 1e-5
+            Added to the variance.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape; promoted dtype of this tensor, `weight` and `bias`.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has fewer than 2 axes, or `num_groups` does not divide the number of
+            channels.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From Wu and He, "Group Normalization", 2018 (arXiv:1803.08494).
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 3.0, 10.0, 14.0]]).group_norm(2, eps=0.0).tolist()
+        [[-1.0, 1.0, -1.0, 1.0]]
+        """
         if self.ndim < 2:
             raise ShapeError(f"group_norm: expected at least 2 axes, not {self.ndim}")
         channels = self._static_size(1, "group_norm")
@@ -97,8 +150,36 @@ class LossMethods(_Below):
     ) -> Self:  # fmt: skip
         """Normalize the last axes to unit mean square, then scale.
 
-        `normalized_shape` gives the sizes of these axes. The default of `eps` is the distance from
-        1 to the next number of this dtype.
+        Parameters
+        ----------
+        normalized_shape : int or sequence of int
+            Sizes of the axes to normalize over.
+        weight : Tensor, optional
+            Scale, of shape `normalized_shape`.
+        eps : float, optional
+            Added to the mean square; by default the distance from 1 to the next number of this
+            dtype.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape; promoted dtype of this tensor and `weight`.
+
+        Raises
+        ------
+        ShapeError
+            `normalized_shape` or the shape of `weight` does not match.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019 (arXiv:1910.07467).
+
+        Examples
+        --------
+        >>> krt.tensor([4.0, -4.0]).rms_norm(2, eps=0.0).tolist()
+        [1.0, -1.0]
         """
         if eps is None:
             eps = 2.0 ** -{dt.bfloat16: 7, dt.float16: 10, dt.float64: 52}.get(self.dtype, 23)
@@ -142,12 +223,37 @@ class LossMethods(_Below):
             * running + momentum * batch``; otherwise they are the statistics used.
         weight, bias : Tensor, optional
             Scale and shift, of shape (channels,).
-        training : bool
+        training : bool, default False
             Whether to use the statistics of this batch. An empty batch leaves the running
             statistics unchanged. A batch with one value per channel raises an error, or, if the
             count is known only at run time, updates only `running_mean`.
-        momentum, eps : float
+        momentum, eps : float, default 0.1 and 1e-5
             Weight of the new statistics in the running ones, and number added to the variance.
+
+        Returns
+        -------
+        Tensor of floats
+            Same shape, (batch, channels, ...); promoted dtype of this tensor, `weight`, `bias` and,
+            outside of training, the running statistics.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has fewer than 2 axes, statistics are missing outside of training, or there
+            is one value per channel in training.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From Ioffe and Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing
+        Internal Covariate Shift", 2015 (arXiv:1502.03167).
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1.0, 3.0], [9.0, 7.0]])
+        >>> x.batch_norm(None, None, training=True, eps=0.0).tolist()
+        [[-1.0, -1.0], [1.0, 1.0]]
         """
         if self.ndim < 2:
             raise ShapeError(f"batch_norm: expected at least 2 axes, not {self.ndim}")
@@ -225,18 +331,38 @@ class LossMethods(_Below):
         weight : Tensor, optional
             Weight of each class, of shape (C,). For class numbers the mean is then weighted.
         ignore_index : int, optional
-            Class number whose samples do not count.
+            Class number whose samples do not count, -100 by default.
         reduction : "mean", "sum" or "none"
             Reduction of the losses of the samples.
-        label_smoothing : float
+        label_smoothing : float, default 0.0
             Share of the target, from 0 to 1, to spread over all classes.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the shape of the class numbers if `reduction` is "none". Dtype of the scores,
+            promoted with that of probabilities.
 
         Raises
         ------
+        ShapeError
+            A shape does not match, or an argument is out of range.
         DTypeError
-            `target` holds neither integers nor probabilities of all classes.
+            `target` holds neither integers nor probabilities of all classes, or the scores are not
+            floats.
         IndexBoundsError
-            At run time, if a class lies outside of [0, C) and is not `ignore_index`.
+            At run time, if a class is outside of [0, C) and is not `ignore_index`.
+
+        Notes
+        -----
+        Label smoothing is from Szegedy et al., "Rethinking the Inception Architecture for Computer
+        Vision", 2015 (arXiv:1512.00567).
+
+        Examples
+        --------
+        >>> scores = krt.tensor([[2.0, 1.0], [0.0, 0.0]], dtype="float64")
+        >>> scores.cross_entropy(krt.tensor([0, 1]), reduction="none").round(decimals=4).tolist()
+        [0.3133, 0.6931]
         """
         x, axis = self._scores("cross_entropy")
         x = x.cast(x.dtype.accumulator)
@@ -268,7 +394,39 @@ class LossMethods(_Below):
         self, target: TensorBase, weight: TensorBase | None = None,
         ignore_index: int | None = -100, reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """Return the negative log-probability of each sample's class; see :meth:`cross_entropy`."""
+        """Return the negative log-probability of each sample's class; see :meth:`cross_entropy`.
+
+        Parameters
+        ----------
+        target : Tensor of integers
+            Class numbers in [0, C): of shape (batch,) for log-probabilities (batch, C), (batch,
+            ...) for (batch, C, ...), () for (C,).
+        weight : Tensor, optional
+            Weight of each class, of shape (C,). The mean is then weighted.
+        ignore_index : int, optional
+            Class number whose samples do not count, -100 by default.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses of the samples.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the shape of `target` if `reduction` is "none"; same dtype.
+
+        Raises
+        ------
+        ShapeError
+            A shape does not match.
+        DTypeError
+            `target` does not hold integers, or the log-probabilities are not floats.
+        IndexBoundsError
+            At run time, if a class is outside of [0, C) and is not `ignore_index`.
+
+        Examples
+        --------
+        >>> krt.tensor([[-1.0, -2.0], [-3.0, -0.5]]).nll_loss(krt.tensor([1, 1])).item()
+        1.25
+        """
         x, axis = self._scores("nll_loss")
         x = x.cast(x.dtype.accumulator)
         given = self._lift(target, "nll_loss: target")
@@ -397,8 +555,32 @@ class LossMethods(_Below):
     ) -> Self:
         """Return the squared differences, reduced; `target` must have the same shape.
 
-        A `weight` of the same shape multiplies each squared difference; the mean is then divided by
-        the sum of the weights.
+        Parameters
+        ----------
+        target : Tensor
+            Expected values.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses.
+        weight : Tensor, optional
+            Factor of each squared difference, of the same shape; the mean is then divided by the
+            sum of the weights.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the same shape if `reduction` is "none"; promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The shape of `target` or `weight` differs.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0]).mse_loss(krt.tensor([1.0, 5.0])).item()
+        4.5
         """
         x, y = self._pair(target, "mse_loss")
         return (x - y).square()._weighted_by(weight, reduction, "mse_loss")
@@ -408,8 +590,32 @@ class LossMethods(_Below):
     ) -> Self:
         """Return the absolute differences, reduced; `target` must have the same shape.
 
-        A `weight` of the same shape multiplies each difference; the mean is then divided by the sum
-        of the weights.
+        Parameters
+        ----------
+        target : Tensor
+            Expected values.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses.
+        weight : Tensor, optional
+            Factor of each difference, of the same shape; the mean is then divided by the sum of the
+            weights.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the same shape if `reduction` is "none"; promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The shape of `target` or `weight` differs.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0]).l1_loss(krt.tensor([1.0, 5.0])).item()
+        1.5
         """
         x, y = self._pair(target, "l1_loss")
         return (x - y).abs()._weighted_by(weight, reduction, "l1_loss")
@@ -440,8 +646,38 @@ class LossMethods(_Below):
     ) -> Self:  # fmt: skip
         """Return half the squared differences, growing linearly beyond `delta`, which is above 0.
 
-        `target` must have the same shape. A `weight` of the same shape multiplies each loss. As in
-        PyTorch the mean is that of the products.
+        Parameters
+        ----------
+        target : Tensor
+            Expected values, of the same shape.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses.
+        delta : float, default 1.0
+            Difference from which on the loss is ``delta * (difference - delta / 2)``.
+        weight : Tensor, optional
+            Factor of each loss, of the same shape. As in PyTorch the mean is that of the products.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the same shape if `reduction` is "none"; promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The shape of `target` or `weight` differs, or `delta` is not above 0.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From Huber, "Robust Estimation of a Location Parameter", 1964.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([[1.0, 2.0], [2.0, 5.0]])
+        >>> x.huber_loss(y, reduction="none").tolist()
+        [0.5, 2.5]
         """
         if not delta > 0:
             raise ShapeError(f"delta: expected a number above 0, not {delta}")
@@ -450,7 +686,39 @@ class LossMethods(_Below):
         return losses._weighted_by(weight, reduction, "huber_loss", divides=False)
 
     def smooth_l1_loss(self, target: Operand, reduction: str = "mean", beta: float = 1.0) -> Self:
-        """Return the Huber loss divided by `beta`, or the :meth:`l1_loss` if `beta` is 0."""
+        """Return the Huber loss divided by `beta`, or the :meth:`l1_loss` if `beta` is 0.
+
+        Parameters
+        ----------
+        target : Tensor
+            Expected values, of the same shape.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses.
+        beta : float, default 1.0
+            The parameter `delta` of :meth:`huber_loss`, at least 0.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the same shape if `reduction` is "none"; promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The shape of `target` differs, or `beta` is negative.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Notes
+        -----
+        From Girshick, "Fast R-CNN", 2015 (arXiv:1504.08083).
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([[1.0, 2.0], [2.0, 5.0]])
+        >>> x.smooth_l1_loss(y, beta=2.0, reduction="none").tolist()
+        [0.25, 2.0]
+        """
         if not beta >= 0:
             raise ShapeError(f"beta: expected a number of at least 0, not {beta}")
         if beta == 0:
@@ -463,14 +731,38 @@ class LossMethods(_Below):
     ) -> Self:  # fmt: skip
         """Return the binary cross entropy of probabilities and the probabilities `target`.
 
-        `target` must have the same shape. Logarithms are clamped to at least -100, which bounds the
-        loss of a certain probability. Computing from scores is more precise than from
-        probabilities: see :meth:`binary_cross_entropy_with_logits`.
+        Logarithms are clamped to at least -100, which bounds the loss of a certain probability.
+        Computing from scores is more precise than from probabilities: see
+        :meth:`binary_cross_entropy_with_logits`.
+
+        Parameters
+        ----------
+        target : Tensor
+            Probabilities from 0 to 1, of the same shape.
+        weight : Tensor, optional
+            Factor of each loss; it broadcasts.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the same shape if `reduction` is "none"; promoted dtype of all arguments.
 
         Raises
         ------
+        ShapeError
+            The shape of `target` differs.
+        DTypeError
+            This tensor holds integers or bools.
         DomainError
-            At run time, if a probability of either tensor lies outside of [0, 1] or is NaN.
+            At run time, if a probability of either tensor is outside of [0, 1] or is NaN.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([[0.5, 0.75], [1.0, 1.0]], dtype="float64")
+        >>> x.binary_cross_entropy(y, reduction="none").round(decimals=4).tolist()
+        [0.6931, 0.2877]
         """
         x, y = self._pair(target, "binary_cross_entropy")
         out = self._weighted_pair(binary_loss, [x, y], weight, reduction)
@@ -495,8 +787,37 @@ class LossMethods(_Below):
     ) -> Self:  # fmt: skip
         """Return the binary cross entropy of scores and the probabilities `target`.
 
-        `target` must have the same shape. The result has the promoted dtype of all arguments. The
-        loss of an infinite score is 0 if the score is right, and infinite if it is wrong.
+        The loss of an infinite score is 0 if the score is right, and infinite if it is wrong.
+
+        Parameters
+        ----------
+        target : Tensor
+            Probabilities from 0 to 1, of the same shape.
+        weight : Tensor, optional
+            Factor of each loss; it broadcasts.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses.
+        pos_weight : Tensor, optional
+            Factor of the part of the loss that belongs to `target`, not to ``1 - target``; it
+            broadcasts.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the same shape if `reduction` is "none"; promoted dtype of all arguments.
+
+        Raises
+        ------
+        ShapeError
+            The shape of `target` differs.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([[0.0, 2.0], [1.0, 0.0]], dtype="float64")
+        >>> x.binary_cross_entropy_with_logits(y, reduction="none").round(decimals=4).tolist()
+        [0.6931, 2.1269]
         """
         x, y = self._pair(target, "binary_cross_entropy_with_logits")
         parts = [x, y] if pos_weight is None else [x, y, self._lift(pos_weight, "pos_weight")]
@@ -507,9 +828,34 @@ class LossMethods(_Below):
     ) -> Self:
         """Return the Kullback-Leibler divergence of `target` from these log-probabilities.
 
-        `target` holds probabilities, or with `log_target` their logarithms. A probability of 0
-        contributes 0 and has no gradient; one below 0 gives NaN. The reduction "batchmean" divides
-        the sum by the size of the first axis.
+        A probability of 0 contributes 0 and has no gradient; one below 0 gives NaN.
+
+        Parameters
+        ----------
+        target : Tensor
+            Probabilities, or with `log_target` their logarithms, of the same shape.
+        reduction : "mean", "batchmean", "sum" or "none"
+            Reduction of the terms. "batchmean" divides the sum by the size of the first axis.
+        log_target : bool, default False
+            Whether `target` holds logarithms.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the same shape if `reduction` is "none"; promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The shape of `target` differs.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([[0.5, 0.5], [1.0, 0.0]], dtype="float64")
+        >>> x.log().kl_div(y, reduction="sum").round(decimals=4).item()
+        0.6931
         """
         x, y = self._pair(target, "kl_div")
         a, b = x._unify(("target", y))
