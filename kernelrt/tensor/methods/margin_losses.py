@@ -46,7 +46,33 @@ class MarginMethods(_Below):
         return self._of(a), self._of(b)
 
     def soft_margin_loss(self, target: Operand, reduction: str = "mean") -> Self:
-        """Return ``log(1 + exp(-target * self))``, where `target` holds -1 and 1."""
+        """Return ``log(1 + exp(-target * self))``, where `target` holds -1 and 1.
+
+        Parameters
+        ----------
+        target : Tensor
+            Signs of the classes, -1 or 1, of the same shape.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the same shape if `reduction` is "none"; promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The shape of `target` differs.
+        DTypeError
+            This tensor holds integers or bools.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([[0.0, 2.0], [1.0, -1.0]], dtype="float64")
+        >>> x.soft_margin_loss(y, reduction="none").round(decimals=4).tolist()
+        [0.6931, 2.1269]
+        """
         x, y = self._pair(target, "soft_margin_loss")
         a, b = x._unify(("target", y))
         wide = a.dtype.accumulator
@@ -56,7 +82,34 @@ class MarginMethods(_Below):
     def hinge_embedding_loss(
         self, target: Operand, margin: float = 1.0, reduction: str = "mean"
     ) -> Self:
-        """Return the distance where `target` is 1, and ``max(margin - self, 0)`` where it is -1."""
+        """Return the distance where `target` is 1, and ``max(margin - self, 0)`` where it is -1.
+
+        Parameters
+        ----------
+        target : Tensor
+            1 for pairs that are similar, -1 for others; shapes broadcast. This tensor holds
+            distances.
+        margin : float, default 1.0
+            Distance from which on a pair with target -1 has no loss.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the broadcast shape if `reduction` is "none"; same dtype.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds integers or bools.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([0.5, 0.25, 2.0]), krt.tensor([1, -1, -1])
+        >>> x.hinge_embedding_loss(y, reduction="none").tolist()
+        [0.5, 0.75, 0.0]
+        """
         y = self._lift(target, "hinge_embedding_loss: target", like=True)
         self._floats("hinge_embedding_loss")
         x = self.uop
@@ -81,6 +134,33 @@ class MarginMethods(_Below):
 
         With a `target` of 1 this tensor should be at least `margin` above `input2`, with -1 as much
         below. All three tensors broadcast.
+
+        Parameters
+        ----------
+        input2 : Tensor
+            Scores to compare with.
+        target : Tensor
+            1 or -1 for each pair.
+        margin : float, default 0.0
+            Distance that the scores should have.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses.
+
+        Returns
+        -------
+        Tensor
+            Scalar, or the broadcast shape if `reduction` is "none"; promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The numbers of axes differ.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([3.0, 1.0]), krt.tensor([2.0, 2.0])
+        >>> x.margin_ranking_loss(y, krt.tensor([1.0, 1.0]), reduction="none").tolist()
+        [0.0, 1.0]
         """
         other = self._lift(input2, "input2", like=True)
         y = self._lift(target, "margin_ranking_loss: target", like=True)
@@ -102,11 +182,28 @@ class MarginMethods(_Below):
         input2 : Tensor
             Tensor of the same shape as this one, (N, D) or (D,).
         target : Tensor
-            Tensor of shape (N,) or ().
-        margin : float
+            1 for pairs that are similar, -1 for others, of shape (N,) or ().
+        margin : float, default 0.0
             Cosine up to which a pair with target -1 has no loss.
         reduction : "mean", "sum" or "none"
             Reduction of the losses.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the shape of `target` if `reduction` is "none"; promoted dtype, float32 for
+            integers.
+
+        Raises
+        ------
+        ShapeError
+            The shapes do not match.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([[1.0, 0.0], [1.0, 0.0]]), krt.tensor([[0.0, 1.0], [1.0, 0.0]])
+        >>> x.cosine_embedding_loss(y, krt.tensor([1, -1]), reduction="none").tolist()
+        [1.0, 1.0]
         """
         other = self._lift(input2, "input2")
         y = self._lift(target, "cosine_embedding_loss: target")
@@ -136,15 +233,37 @@ class MarginMethods(_Below):
         ----------
         positive, negative : Tensor
             Samples that are similar and dissimilar to this tensor's, in shapes that broadcast.
-        margin : float
+        margin : float, default 1.0
             Margin between the distances, above 0.
-        p, eps : float
+        p, eps : float, default 2.0 and 1e-6
             Parameters of :meth:`pairwise_distance`.
-        swap : bool
+        swap : bool, default False
             Whether to use the distance between `positive` and `negative` where it is less than that
             between this tensor and `negative`.
         reduction : "mean", "sum" or "none"
             Reduction of the losses.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the broadcast shape without its last axis if `reduction` is "none"; promoted
+            dtype.
+
+        Raises
+        ------
+        ShapeError
+            The numbers of axes differ, or `margin` is not above 0.
+
+        Notes
+        -----
+        From Balntas et al., "Learning Local Feature Descriptors with Triplets and Shallow
+        Convolutional Neural Networks", 2016.
+
+        Examples
+        --------
+        >>> anchor, near, far = krt.tensor([[[0.0, 0.0]], [[3.0, 4.0]], [[0.0, 4.0]]])
+        >>> anchor.triplet_margin_loss(near, far, eps=0.0).item()
+        2.0
         """
 
         def distance(a: Self, b: Self) -> Self:
@@ -159,7 +278,36 @@ class MarginMethods(_Below):
         distance_function: Callable[[Self, Self], Self] | None = None, margin: float = 1.0,
         swap: bool = False, reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """Compute :meth:`triplet_margin_loss` with distances from `distance_function(a, b)`."""
+        """Compute :meth:`triplet_margin_loss` with distances from `distance_function(a, b)`.
+
+        Parameters
+        ----------
+        positive, negative : Tensor
+            Samples that are similar and dissimilar to this tensor's.
+        distance_function : callable, optional
+            Function of two tensors that returns their distances; by default
+            :meth:`pairwise_distance`.
+        margin, swap, reduction : optional
+            As in :meth:`triplet_margin_loss`.
+
+        Returns
+        -------
+        Tensor
+            Scalar, or the shape of the distances if `reduction` is "none".
+
+        Raises
+        ------
+        ShapeError
+            The numbers of axes differ, or `margin` is not above 0.
+
+        Examples
+        --------
+        >>> anchor, near, far = krt.tensor([[[0.0, 0.0]], [[3.0, 4.0]], [[0.0, 4.0]]])
+        >>> anchor.triplet_margin_with_distance_loss(
+        ...     near, far, distance_function=lambda a, b: (a - b).abs().sum(-1)
+        ... ).item()
+        4.0
+        """
         measure = distance_function or (lambda a, b: a.pairwise_distance(b))
         return self._triplet(
             positive, negative, measure, margin, swap, reduction,
@@ -193,21 +341,35 @@ class MarginMethods(_Below):
 
         Parameters
         ----------
-        target : Tensor
+        target : Tensor of integers
             Class numbers of shape (N,) for scores (N, C), () for (C,).
         p : 1 or 2
             Power of each term.
-        margin : float
+        margin : float, default 1.0
             Distance that the score should be above each other one.
         weight : Tensor, optional
             Weight of each class, of shape (C,).
         reduction : "mean", "sum" or "none"
             Reduction of the losses of the samples.
 
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the shape of `target` if `reduction` is "none"; same dtype.
+
         Raises
         ------
+        ShapeError
+            A shape does not match, or `p` is neither 1 nor 2.
+        DTypeError
+            The scores are not floats, or `target` does not hold integers.
         IndexBoundsError
-            At run time, if a class lies outside of [0, C).
+            At run time, if a class is outside of [0, C).
+
+        Examples
+        --------
+        >>> krt.tensor([[0.5, 1.0, 0.0, 0.25]]).multi_margin_loss(krt.tensor([0])).item()
+        0.6875
         """
         if p not in (1, 2):
             raise ShapeError(f"p: expected 1 or 2, not {p!r}")
@@ -238,16 +400,31 @@ class MarginMethods(_Below):
 
         Parameters
         ----------
-        target : Tensor
+        target : Tensor of integers
             Class numbers in the shape of the scores, (N, C) or (C,). Only those before the first -1
             count.
         reduction : "mean", "sum" or "none"
             Reduction of the losses of the samples.
 
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or shape (N,) if `reduction` is "none"; same dtype.
+
         Raises
         ------
+        ShapeError
+            The shapes of scores and `target` differ.
+        DTypeError
+            The scores are not floats, or `target` does not hold integers.
         IndexBoundsError
-            At run time, if a class that counts lies outside of [0, C).
+            At run time, if a class that counts is outside of [0, C).
+
+        Examples
+        --------
+        >>> scores = krt.tensor([[0.5, 1.0, 0.0, 0.25]])
+        >>> scores.multilabel_margin_loss(krt.tensor([[1, 0, -1, -1]])).item()
+        0.375
         """
         given = self._lift(target, "multilabel_margin_loss: target")
         if self.ndim not in (1, 2) or not build.same_shape(given.dims, self.dims):
@@ -287,7 +464,35 @@ class MarginMethods(_Below):
     def multilabel_soft_margin_loss(
         self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean"
     ) -> Self:
-        """Return the mean over classes, the last axis, of the binary cross entropy of scores."""
+        """Return the mean over classes, the last axis, of the binary cross entropy of scores.
+
+        Parameters
+        ----------
+        target : Tensor
+            0 or 1 for each class, in the shape of the scores, (..., C).
+        weight : Tensor, optional
+            Factor of the loss of each class; it broadcasts.
+        reduction : "mean", "sum" or "none"
+            Reduction of the losses of the samples.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or shape (...) if `reduction` is "none"; promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The shape of `target` differs.
+        DTypeError
+            The scores are not floats.
+
+        Examples
+        --------
+        >>> scores = krt.tensor([[0.0, 0.0, 2.0]], dtype="float64")
+        >>> scores.multilabel_soft_margin_loss(krt.tensor([[1, 0, 1]])).round(decimals=4).item()
+        0.5044
+        """
         x, y = self._pair(target, "multilabel_soft_margin_loss")
         losses = x.binary_cross_entropy_with_logits(y, weight, reduction="none")
         return losses.mean(-1)._reduced(reduction)
@@ -306,26 +511,42 @@ class MarginMethods(_Below):
 
         Parameters
         ----------
-        targets : Tensor
+        targets : Tensor of integers
             Classes other than `blank`: of shape (N, S), or those of all samples concatenated.
         input_lengths, target_lengths : Tensor or sequence of int
             Number of time steps and of classes of each sample, of shape (N,).
-        blank : int
+        blank : int, default 0
             Class that separates classes.
         reduction : "mean", "sum" or "none"
             Reduction of the losses. The mean divides each loss by the length of its target.
-        zero_infinity : bool
+        zero_infinity : bool, default False
             Whether a target that does not fit into its time steps has loss 0 instead of infinity.
 
         Returns
         -------
-        Tensor
-            Tensor of shape (N,) for this tensor of shape (T, N, C), () for (T, C).
+        Tensor of floats
+            Scalar; if `reduction` is "none", shape (N,) for this tensor of shape (T, N, C), () for
+            (T, C).
 
         Raises
         ------
+        ShapeError
+            A shape does not match, or `blank` is not one of the classes.
+        DTypeError
+            The log-probabilities are not floats, or targets or lengths are not integers.
         IndexBoundsError
             At run time, if a class or a length is out of range.
+
+        Notes
+        -----
+        From Graves et al., "Connectionist Temporal Classification: Labelling Unsegmented Sequence
+        Data with Recurrent Neural Networks", 2006.
+
+        Examples
+        --------
+        >>> log_probs = krt.zeros(3, 1, 2, dtype="float64").log_softmax(-1)
+        >>> log_probs.ctc_loss(krt.tensor([[1]]), [3], [1]).round(decimals=4).item()
+        0.2877
         """
         if self.ndim not in (2, 3):
             raise ShapeError(
@@ -408,16 +629,31 @@ class MarginMethods(_Below):
         Parameters
         ----------
         target : Tensor
-            Observed counts.
-        log_input : bool
+            Observed counts; shapes broadcast.
+        log_input : bool, default True
             Whether this tensor holds the logarithms of the expected counts, not the counts
             themselves.
-        full : bool
+        full : bool, default False
             Whether to add Stirling's approximation of ``log(target!)`` for counts above 1.
-        eps : float
+        eps : float, default 1e-8
             Number added to expected counts before the logarithm.
         reduction : "mean", "sum" or "none"
             Reduction of the losses.
+
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the broadcast shape if `reduction` is "none"; promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds integers or bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 0.0]).poisson_nll_loss(krt.tensor([1.0, 2.0])).item()
+        1.0
         """
         x, y = self._together(target, "poisson_nll_loss")
         narrow = x.dtype
@@ -437,21 +673,36 @@ class MarginMethods(_Below):
         Parameters
         ----------
         target : Tensor
-            Observed values. This tensor holds the expected values.
+            Observed values; shapes broadcast. This tensor holds the expected values.
         var : Tensor or number
             Variances, at least 0: in the shape of this tensor, or without its last axis, or with
             size 1 there. A variance below `eps` counts as `eps`; the gradient passes unchanged.
-        full : bool
+        full : bool, default False
             Whether to add ``log(2 * pi) / 2``.
-        eps : float
+        eps : float, default 1e-6
             Least variance, above 0.
         reduction : "mean", "sum" or "none"
             Reduction of the losses.
 
+        Returns
+        -------
+        Tensor of floats
+            Scalar, or the broadcast shape if `reduction` is "none"; promoted dtype.
+
         Raises
         ------
+        ShapeError
+            The shape of `var` does not match, or `eps` is not above 0.
+        DTypeError
+            This tensor holds integers or bools.
         DomainError
             At run time, if a variance is below 0.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([[0.0, 0.0], [1.0, 2.0]])
+        >>> x.gaussian_nll_loss(y, 1.0, reduction="none").tolist()
+        [0.5, 2.0]
         """
         if not real(eps, "eps") > 0:
             raise ShapeError(f"eps: expected a number above 0, not {eps}")
