@@ -30,28 +30,85 @@ _T = TypeVar("_T")
 
 
 class SignedLog(NamedTuple, Generic[_T]):
-    """Result of slogdet: signs of determinants, and logarithms of their absolute values."""
+    """Result of slogdet: signs of determinants, and logarithms of their absolute values.
+
+    Attributes
+    ----------
+    sign : Tensor
+        -1, 0 or 1 for each matrix.
+    logabsdet : Tensor
+        Logarithm of the absolute value; minus infinity for a determinant of 0.
+
+    Examples
+    --------
+    >>> sign, size = krt.tensor([[0.0, 1.0], [1.0, 0.0]]).slogdet()
+    >>> sign.item(), size.item()
+    (-1.0, 0.0)
+    """
 
     sign: _T
     logabsdet: _T
 
 
 class QR(NamedTuple, Generic[_T]):
-    """Result of a QR decomposition: orthonormal columns, and an upper triangular matrix."""
+    """Result of a QR decomposition: orthonormal columns, and an upper triangular matrix.
+
+    Attributes
+    ----------
+    Q : Tensor
+        Matrices with orthonormal columns.
+    R : Tensor
+        Upper triangular matrices.
+
+    Examples
+    --------
+    >>> q, r = krt.linalg.qr(krt.ones(3, 2))
+    >>> q.shape, r.shape
+    ((3, 2), (2, 2))
+    """
 
     Q: _T
     R: _T
 
 
 class Eigen(NamedTuple, Generic[_T]):
-    """Result of an eigendecomposition: ascending eigenvalues, and eigenvectors as columns."""
+    """Result of an eigendecomposition: ascending eigenvalues, and eigenvectors as columns.
+
+    Attributes
+    ----------
+    eigenvalues : Tensor
+        Vectors of shape (..., n).
+    eigenvectors : Tensor
+        Matrices of shape (..., n, n); column i belongs to eigenvalue i.
+
+    Examples
+    --------
+    >>> krt.linalg.eigh(krt.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
+    [1.0, 2.0]
+    """
 
     eigenvalues: _T
     eigenvectors: _T
 
 
 class SVD(NamedTuple, Generic[_T]):
-    """Result of a singular value decomposition; the singular values descend."""
+    """Result of a singular value decomposition; the singular values descend.
+
+    Attributes
+    ----------
+    U : Tensor
+        Matrices with orthonormal columns.
+    S : Tensor
+        Singular values, of shape (..., k) for k the lesser matrix size.
+    Vh : Tensor
+        Matrices with orthonormal rows from :func:`kernelrt.linalg.svd`; :meth:`LinalgMethods.svd`
+        puts their transposes here.
+
+    Examples
+    --------
+    >>> krt.linalg.svd(krt.tensor([[3.0, 0.0], [0.0, 4.0]])).S.tolist()
+    [4.0, 3.0]
+    """
 
     U: _T
     S: _T
@@ -59,7 +116,23 @@ class SVD(NamedTuple, Generic[_T]):
 
 
 class Decomposition(NamedTuple, Generic[_T]):
-    """Result of an LU decomposition: the factors of ``A = P @ L @ U``."""
+    """Result of an LU decomposition: the factors of ``A = P @ L @ U``.
+
+    Attributes
+    ----------
+    P : Tensor
+        Permutation matrices.
+    L : Tensor
+        Lower triangular matrices with ones on the diagonal.
+    U : Tensor
+        Upper triangular matrices.
+
+    Examples
+    --------
+    >>> p, lower, upper = krt.tensor([[4.0, 2.0], [2.0, 3.0]]).lu()
+    >>> (p @ lower @ upper).tolist()
+    [[4.0, 2.0], [2.0, 3.0]]
+    """
 
     P: _T
     L: _T
@@ -89,29 +162,101 @@ class LinalgMethods(_Below):
     # ---- determinants and inverses
 
     def det(self) -> Self:
-        """Return the determinants; up to 3 x 3 they have a gradient also where they are 0."""
+        """Return the determinants; up to 3 x 3 they have a gradient also where they are 0.
+
+        Returns
+        -------
+        Tensor
+            Shape (...) for square matrices of shape (..., n, n); float32 or float64, as this
+            tensor.
+
+        Raises
+        ------
+        ShapeError
+            The matrices are not square.
+        DTypeError
+            This tensor is neither float32 nor float64.
+
+        Examples
+        --------
+        >>> krt.tensor([[4.0, 2.0], [2.0, 3.0]]).det().item()
+        8.0
+        """
         return self._of(matrix_ops.determinant(self.uop))
 
     def slogdet(self) -> SignedLog[Self]:
         """Return the sign of each determinant, and the logarithm of its absolute value.
 
         The sign is 0 where the absolute value is 0 or NaN.
+
+        Returns
+        -------
+        SignedLog of (sign, logabsdet)
+            Both of shape (...) for square matrices of shape (..., n, n); float32 or float64, as
+            this tensor.
+
+        Raises
+        ------
+        ShapeError
+            The matrices are not square.
+        DTypeError
+            This tensor is neither float32 nor float64.
+
+        Examples
+        --------
+        >>> sign, size = krt.tensor([[4.0, 2.0], [2.0, 3.0]], dtype="float64").slogdet()
+        >>> sign.item(), size.round(decimals=4).item()
+        (1.0, 2.0794)
         """
         sign, size = matrix_ops.log_determinant(self.uop)
         return SignedLog(self._of(sign), self._of(size))
 
     def logdet(self) -> Self:
-        """Return the logarithms of the determinants; NaN for negative determinants."""
+        """Return the logarithms of the determinants; NaN for negative determinants.
+
+        Returns
+        -------
+        Tensor
+            Shape (...) for square matrices of shape (..., n, n); float32 or float64, as this
+            tensor.
+
+        Raises
+        ------
+        ShapeError
+            The matrices are not square.
+        DTypeError
+            This tensor is neither float32 nor float64.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[4.0, 2.0], [2.0, 3.0]], dtype="float64")
+        >>> x.logdet().round(decimals=4).item()
+        2.0794
+        """
         sign, size = matrix_ops.log_determinant(self.uop)
         return self._of(build.where(sign.alu(Op.LT, build.zeros_like(sign)), math.nan, size))
 
     def inverse(self) -> Self:
         """Return the inverse matrices.
 
+        Returns
+        -------
+        Tensor
+            Same shape, (..., n, n), and dtype, float32 or float64.
+
         Raises
         ------
+        ShapeError
+            The matrices are not square.
+        DTypeError
+            This tensor is neither float32 nor float64.
         LinAlgError
             At run time, if a matrix is singular.
+
+        Examples
+        --------
+        >>> krt.tensor([[4.0, 2.0], [2.0, 3.0]]).inverse().tolist()
+        [[0.375, -0.25], [-0.25, 0.5]]
         """
         return self._inverted(checked=True)
 
@@ -129,6 +274,22 @@ class LinalgMethods(_Below):
             Relative tolerance: singular values up to this share of the greatest count as 0. The
             default is the greater of the matrix sizes times the distance from 1 to the next number.
             A tensor gives one tolerance for each matrix.
+
+        Returns
+        -------
+        Tensor
+            Shape (..., n, m) for shape (..., m, n); same dtype, float32 or float64.
+
+        Raises
+        ------
+        DTypeError
+            This tensor is neither float32 nor float64, or `rcond` is a bool.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[2.0, 0.0], [0.0, 0.0]], dtype="float64")
+        >>> x.pinverse().round(decimals=4).tolist()
+        [[0.5, 0.0], [0.0, 0.0]]
         """
         return self._pseudo_inverse(None, rcond)
 
@@ -169,7 +330,32 @@ class LinalgMethods(_Below):
         return given.detach().cast(self.dtype)
 
     def matrix_power(self, n: int) -> Self:
-        """Return the `n`-th power of each matrix; a negative `n` uses the inverse."""
+        """Return the `n`-th power of each matrix; a negative `n` uses the inverse.
+
+        Parameters
+        ----------
+        n : int
+            Power.
+
+        Returns
+        -------
+        Tensor
+            Same shape, (..., m, m), and dtype.
+
+        Raises
+        ------
+        ShapeError
+            The matrices are not square.
+        DTypeError
+            `n` is negative, and this tensor is neither float32 nor float64.
+        LinAlgError
+            At run time, if `n` is negative and a matrix is singular.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 1], [1, 0]]).matrix_power(10).tolist()
+        [[89, 55], [55, 34]]
+        """
         power = integer(n, "n")
         base = self.inverse() if power < 0 else self
         if self.ndim < 2 or not build.same_shape(self.dims[-2:-1], self.dims[-1:]):
@@ -189,7 +375,30 @@ class LinalgMethods(_Below):
         return views.unshared(out, self)
 
     def matrix_exp(self) -> Self:
-        """Return the exponential of each matrix, by scaling, a Pade approximant, and squaring."""
+        """Return the exponential of each matrix, by scaling, a Pade approximant, and squaring.
+
+        Returns
+        -------
+        Tensor
+            Same shape, (..., n, n), and dtype, float32 or float64.
+
+        Raises
+        ------
+        ShapeError
+            The matrices are not square.
+        DTypeError
+            This tensor is neither float32 nor float64.
+
+        Notes
+        -----
+        From Higham, "The Scaling and Squaring Method for the Matrix Exponential Revisited", 2005.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[0.0, 1.0], [0.0, 0.0]], dtype="float64")
+        >>> x.matrix_exp().round(decimals=4).tolist()
+        [[1.0, 1.0], [0.0, 1.0]]
+        """
         node = self.uop
         matrix_ops.matrices(node, "matrix_exp", square=True)
         if build.has_zero(node.shape):
@@ -224,28 +433,110 @@ class LinalgMethods(_Below):
     def cholesky(self, upper: bool = False) -> Self:
         """Return the lower factor L of ``A = L @ L.mT``, or with `upper` U of ``A = U.mT @ U``.
 
+        Parameters
+        ----------
+        upper : bool, default False
+            Whether to return the upper factor.
+
+        Returns
+        -------
+        Tensor
+            Same shape, (..., n, n), and dtype, float32 or float64.
+
         Raises
         ------
+        ShapeError
+            The matrices are not square.
+        DTypeError
+            This tensor is neither float32 nor float64.
         LinAlgError
             At run time, if a matrix is not positive definite.
+
+        Examples
+        --------
+        >>> krt.tensor([[4.0, 2.0], [2.0, 5.0]]).cholesky().tolist()
+        [[2.0, 0.0], [1.0, 2.0]]
         """
         out = self._of(matrix_ops.cholesky(self.uop))
         return out.mT if flag(upper, "upper") else out
 
     def cholesky_solve(self, input2: TensorBase, upper: bool = False) -> Self:
-        """Solve ``A @ X = self`` for X, given the factor `input2` of A from :meth:`cholesky`."""
+        """Solve ``A @ X = self`` for X, given the factor `input2` of A from :meth:`cholesky`.
+
+        Parameters
+        ----------
+        input2 : Tensor
+            Factors of shape (..., n, n). This tensor has shape (..., n, k); leading axes broadcast.
+        upper : bool, default False
+            Whether `input2` is the upper factor.
+
+        Returns
+        -------
+        Tensor
+            Shape (..., n, k), float32 or float64.
+
+        Raises
+        ------
+        ShapeError
+            Shapes or dtypes do not match.
+
+        Examples
+        --------
+        >>> factor = krt.tensor([[4.0, 2.0], [2.0, 5.0]]).cholesky()
+        >>> krt.tensor([[8.0], [12.0]]).cholesky_solve(factor).tolist()
+        [[1.0], [2.0]]
+        """
         a, b = self._batched(self._lift(input2, "input2"), self, "cholesky_solve")
         first = matrix_ops.transposed(a) if flag(upper, "upper") else a
         half = matrix_ops.triangular(first, b, is_upper=False)
         return self._of(matrix_ops.triangular(matrix_ops.transposed(first), half, is_upper=True))
 
     def cholesky_inverse(self, upper: bool = False) -> Self:
-        """Return the inverse of the matrix whose factor, from :meth:`cholesky`, this tensor is."""
+        """Return the inverse of the matrix whose factor, from :meth:`cholesky`, this tensor is.
+
+        Parameters
+        ----------
+        upper : bool, default False
+            Whether this tensor is the upper factor.
+
+        Returns
+        -------
+        Tensor
+            Same shape, (..., n, n), and dtype, float32 or float64.
+
+        Raises
+        ------
+        ShapeError
+            The matrices are not square.
+
+        Examples
+        --------
+        >>> krt.tensor([[2.0, 0.0], [1.0, 1.0]]).cholesky_inverse().tolist()
+        [[0.5, -0.5], [-0.5, 1.0]]
+        """
         matrix_ops.matrices(self.uop, "cholesky_inverse", square=True)
         return self._of(matrix_ops.eye_like(self.uop)).cholesky_solve(self, upper)
 
     def lu(self) -> Decomposition[Self]:
-        """Return the factors P, L and U: permutation, unit lower and upper triangular matrix."""
+        """Return the factors P, L and U: permutation, unit lower and upper triangular matrix.
+
+        Returns
+        -------
+        Decomposition of (P, L, U)
+            Shapes (..., m, m), (..., m, k) and (..., k, n) for shape (..., m, n), where k is the
+            lesser of m and n; float32 or float64, as this tensor.
+
+        Raises
+        ------
+        DTypeError
+            This tensor is neither float32 nor float64.
+
+        Examples
+        --------
+        >>> _, lower, upper = krt.tensor([[4.0, 2.0], [2.0, 3.0]]).lu()
+        >>> lower.tolist(), upper.tolist()
+        ([[1.0, 0.0], [0.5, 1.0]], [[4.0, 2.0], [0.0, 2.0]])
+        """
         node = self.uop
         packed, order, _ = matrix_ops.lu(node)
         left, right = _triangles(packed)
@@ -254,7 +545,29 @@ class LinalgMethods(_Below):
         )
 
     def qr(self, some: bool = True) -> QR[Self]:
-        """Return Q with orthonormal columns and upper triangular R; Q is square unless `some`."""
+        """Return Q with orthonormal columns and upper triangular R; Q is square unless `some`.
+
+        Parameters
+        ----------
+        some : bool, default True
+            Whether Q has only as many columns as the lesser matrix size.
+
+        Returns
+        -------
+        QR of (Q, R)
+            Float32 or float64, as this tensor; ``Q @ R`` is this tensor.
+
+        Raises
+        ------
+        DTypeError
+            This tensor is neither float32 nor float64.
+
+        Examples
+        --------
+        >>> q, r = krt.ones(3, 2).qr()
+        >>> q.shape, r.shape, (q @ r).allclose(krt.ones(3, 2))
+        ((3, 2), (2, 2), True)
+        """
         q, r = matrix_ops.qr(self.uop, complete=not flag(some, "some"))
         return QR(self._of(q), self._of(r))
 
@@ -262,6 +575,30 @@ class LinalgMethods(_Below):
         """Return U, descending singular values and V.
 
         The older name in PyTorch; :func:`kernelrt.linalg.svd` returns the transpose of V instead.
+
+        Parameters
+        ----------
+        some : bool, default True
+            Whether U and V have only as many columns as there are singular values; otherwise they
+            are square.
+        compute_uv : bool, default True
+            Whether to compute U and V; otherwise they are zeros.
+
+        Returns
+        -------
+        SVD of (U, S, V)
+            Float32 or float64, as this tensor. The third field is called ``Vh``, but holds V.
+
+        Raises
+        ------
+        DTypeError
+            This tensor is neither float32 nor float64.
+
+        Examples
+        --------
+        >>> u, s, v = krt.tensor([[3.0, 0.0], [0.0, 4.0]]).svd()
+        >>> s.tolist()
+        [4.0, 3.0]
         """
         u, s, vt = self._singular(full=not flag(some, "some"))
         if not flag(compute_uv, "compute_uv"):
@@ -299,7 +636,33 @@ class LinalgMethods(_Below):
     # ---- solutions
 
     def lu_solve(self, LU_data: TensorBase, LU_pivots: TensorBase) -> Self:  # noqa: N803
-        """Solve ``A @ X = self`` for X, given :func:`kernelrt.linalg.lu_factor` of A."""
+        """Solve ``A @ X = self`` for X, given :func:`kernelrt.linalg.lu_factor` of A.
+
+        Parameters
+        ----------
+        LU_data : Tensor
+            Both triangles in one matrix, of shape (..., n, n). This tensor has shape (..., n, k).
+        LU_pivots : Tensor of integers
+            Row exchanges, of shape (..., n).
+
+        Returns
+        -------
+        Tensor
+            Shape (..., n, k), float32 or float64.
+
+        Raises
+        ------
+        ShapeError
+            Shapes or dtypes do not match.
+        DTypeError
+            `LU_pivots` does not hold integers.
+
+        Examples
+        --------
+        >>> packed, pivots = krt.linalg.lu_factor(krt.tensor([[4.0, 2.0], [2.0, 3.0]]))
+        >>> krt.tensor([[8.0], [8.0]]).lu_solve(packed, pivots).tolist()
+        [[1.0], [2.0]]
+        """
         packed, taken = self._lift(LU_data, "LU_data"), self._lift(LU_pivots, "LU_pivots")
         half = packed._substituted(
             self._exchanged(taken, back=False), upper=False, left=True, unit=True
@@ -369,9 +732,25 @@ def lu_unpack(
     Parameters
     ----------
     LU_data, LU_pivots : Tensor
-        Both triangles in one matrix, and the row exchanges.
-    unpack_data, unpack_pivots : bool
+        Both triangles in one matrix, of shape (..., m, n), and the row exchanges.
+    unpack_data, unpack_pivots : bool, default True
         Whether to return L and U, and P; factors that are not requested are empty.
+
+    Returns
+    -------
+    Decomposition of (P, L, U)
+        Shapes as in :meth:`LinalgMethods.lu`, dtype of `LU_data`.
+
+    Raises
+    ------
+    DTypeError
+        `LU_pivots` does not hold integers.
+
+    Examples
+    --------
+    >>> packed, pivots = krt.linalg.lu_factor(krt.tensor([[4.0, 2.0], [2.0, 3.0]]))
+    >>> krt.lu_unpack(packed, pivots).U.tolist()
+    [[4.0, 2.0], [0.0, 2.0]]
     """
     node = LU_data.uop
     m, _ = matrix_ops.matrices(node, "lu_unpack")
