@@ -43,6 +43,16 @@ class ContractionMethods(_Below):
         does), that instruction is used. float16 and bfloat16 are summed in float32 and rounded
         once.
 
+        Parameters
+        ----------
+        other : Tensor
+            Matrices of shape (..., k, n), or a vector of k elements, for this tensor's (..., m, k).
+
+        Returns
+        -------
+        Tensor
+            Shape (..., m, n), without the axis of a vector; promoted dtype.
+
         Raises
         ------
         ShapeError
@@ -52,7 +62,9 @@ class ContractionMethods(_Below):
 
         Examples
         --------
-        >>> import kernelrt as krt
+        >>> a, b = krt.tensor([[1.0, 2.0], [3.0, 4.0]]), krt.tensor([[1.0, 0.0], [0.0, 2.0]])
+        >>> a.matmul(b).tolist(), (a @ a[0]).tolist()
+        ([[1.0, 4.0], [3.0, 8.0]], [5.0, 11.0])
         >>> x, w = krt.full((2, 100), 100, dtype="int8"), krt.full((100, 1), -128, dtype="int8")
         >>> (x.cast("int32") @ w.cast("int32")).tolist()
         [[-1280000], [-1280000]]
@@ -74,15 +86,78 @@ class ContractionMethods(_Below):
         return self._of(matrix_product(a, b))
 
     def mm(self, other: Operand) -> Self:
-        """Return the product of two matrices; see :meth:`matmul`."""
+        """Return the product of two matrices; see :meth:`matmul`.
+
+        Parameters
+        ----------
+        other : Tensor
+            Matrix of shape (k, n) for this tensor's (m, k).
+
+        Returns
+        -------
+        Tensor
+            Shape (m, n), promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            An operand is not a matrix, or the inner sizes differ.
+
+        Examples
+        --------
+        >>> krt.ones(2, 3).mm(krt.ones(3, 1)).tolist()
+        [[3.0], [3.0]]
+        """
         return self._ranked_product(self._lift(other, "mat2"), (2, 2), "mm")
 
     def bmm(self, other: Operand) -> Self:
-        """Return the products of two batches of matrices, of shapes (b, n, k) and (b, k, m)."""
+        """Return the products of two batches of matrices, of shapes (b, n, k) and (b, k, m).
+
+        Parameters
+        ----------
+        other : Tensor
+            Batch of shape (b, k, m).
+
+        Returns
+        -------
+        Tensor
+            Shape (b, n, m), promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            An operand does not have 3 axes, or sizes differ.
+
+        Examples
+        --------
+        >>> krt.ones(2, 1, 3).bmm(krt.ones(2, 3, 1)).tolist()
+        [[[3.0]], [[3.0]]]
+        """
         return self._ranked_product(self._lift(other, "mat2"), (3, 3), "bmm")
 
     def mv(self, vec: Operand) -> Self:
-        """Return the product of a matrix and a vector."""
+        """Return the product of a matrix and a vector.
+
+        Parameters
+        ----------
+        vec : Tensor
+            Vector of k elements for this tensor's shape (m, k).
+
+        Returns
+        -------
+        Tensor
+            Vector of m elements, promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The operands are not a matrix and a vector, or the inner sizes differ.
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 2.0], [3.0, 4.0]]).mv(krt.tensor([1.0, 10.0])).tolist()
+        [21.0, 43.0]
+        """
         return self._ranked_product(self._lift(vec, "vec"), (2, 1), "mv")
 
     def _ranked_product(self, other: Self, ranks: tuple[int, int], name: str) -> Self:
@@ -104,30 +179,149 @@ class ContractionMethods(_Below):
     def addmm(
         self, mat1: Operand, mat2: Operand, *, beta: Number = 1, alpha: Number = 1
     ) -> Self:
-        """Return ``beta * self + alpha * (mat1 @ mat2)``; a `beta` of 0 ignores this tensor."""
+        """Return ``beta * self + alpha * (mat1 @ mat2)``; a `beta` of 0 ignores this tensor.
+
+        Parameters
+        ----------
+        mat1, mat2 : Tensor
+            Matrices of shapes (m, k) and (k, n). This tensor broadcasts to (m, n).
+        beta, alpha : number, default 1
+            Factors of this tensor and of the product; ints for integer tensors.
+
+        Returns
+        -------
+        Tensor
+            Shape (m, n), promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            Shapes do not match.
+        DTypeError
+            The operands are bools, or `beta` or `alpha` is a float for integer tensors.
+
+        Examples
+        --------
+        >>> a = krt.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> krt.ones(2).addmm(a, a, beta=10).tolist()
+        [[17.0, 20.0], [25.0, 32.0]]
+        """
         a = self._lift(mat1, "mat1")
         return self._plus(a._ranked_product(self._lift(mat2, "mat2"), (2, 2), "addmm"), beta, alpha)
 
     def addmv(self, mat: Operand, vec: Operand, *, beta: Number = 1, alpha: Number = 1) -> Self:
-        """Return ``beta * self + alpha * (mat @ vec)``; see :meth:`addmm`."""
+        """Return ``beta * self + alpha * (mat @ vec)``; see :meth:`addmm`.
+
+        Parameters
+        ----------
+        mat, vec : Tensor
+            Matrix of shape (m, k) and vector of k elements. This tensor broadcasts to (m,).
+        beta, alpha : number, default 1
+            Factors of this tensor and of the product; ints for integer tensors.
+
+        Returns
+        -------
+        Tensor
+            Vector of m elements, promoted dtype.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            As in :meth:`addmm`.
+
+        Examples
+        --------
+        >>> mat, vec = krt.tensor([[1.0, 2.0], [3.0, 4.0]]), krt.tensor([1.0, 10.0])
+        >>> krt.ones(2).addmv(mat, vec).tolist()
+        [22.0, 44.0]
+        """
         a = self._lift(mat, "mat")
         return self._plus(a._ranked_product(self._lift(vec, "vec"), (2, 1), "addmv"), beta, alpha)
 
     def addr(self, vec1: Operand, vec2: Operand, *, beta: Number = 1, alpha: Number = 1) -> Self:
-        """Return ``beta * self + alpha * vec1.outer(vec2)``; see :meth:`addmm`."""
+        """Return ``beta * self + alpha * vec1.outer(vec2)``; see :meth:`addmm`.
+
+        Parameters
+        ----------
+        vec1, vec2 : Tensor
+            Vectors of m and n elements. This tensor broadcasts to (m, n).
+        beta, alpha : number, default 1
+            Factors of this tensor and of the product; ints for integer tensors.
+
+        Returns
+        -------
+        Tensor
+            Shape (m, n), promoted dtype.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            As in :meth:`addmm`.
+
+        Examples
+        --------
+        >>> krt.ones(2, 2).addr(krt.tensor([1.0, 2.0]), krt.tensor([3.0, 4.0])).tolist()
+        [[4.0, 5.0], [7.0, 9.0]]
+        """
         return self._plus(self._lift(vec1, "vec1").outer(vec2), beta, alpha)
 
     def baddbmm(
         self, batch1: Operand, batch2: Operand, *, beta: Number = 1, alpha: Number = 1
     ) -> Self:
-        """Return ``beta * self + alpha * batch1.bmm(batch2)``; see :meth:`addmm`."""
+        """Return ``beta * self + alpha * batch1.bmm(batch2)``; see :meth:`addmm`.
+
+        Parameters
+        ----------
+        batch1, batch2 : Tensor
+            Batches of shapes (b, n, k) and (b, k, m). This tensor broadcasts to (b, n, m).
+        beta, alpha : number, default 1
+            Factors of this tensor and of the product; ints for integer tensors.
+
+        Returns
+        -------
+        Tensor
+            Shape (b, n, m), promoted dtype.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            As in :meth:`addmm`.
+
+        Examples
+        --------
+        >>> krt.ones(1).baddbmm(krt.ones(2, 1, 3), krt.ones(2, 3, 1)).tolist()
+        [[[4.0]], [[4.0]]]
+        """
         a, b = self._lift(batch1, "batch1"), self._lift(batch2, "batch2")
         return self._plus(a._ranked_product(b, (3, 3), "baddbmm"), beta, alpha)
 
     def addbmm(
         self, batch1: Operand, batch2: Operand, *, beta: Number = 1, alpha: Number = 1
     ) -> Self:
-        """Return ``beta * self + alpha * batch1.bmm(batch2).sum(0)``; see :meth:`addmm`."""
+        """Return ``beta * self + alpha * batch1.bmm(batch2).sum(0)``; see :meth:`addmm`.
+
+        Parameters
+        ----------
+        batch1, batch2 : Tensor
+            Batches of shapes (b, n, k) and (b, k, m). This tensor broadcasts to (n, m).
+        beta, alpha : number, default 1
+            Factors of this tensor and of the sum; ints for integer tensors.
+
+        Returns
+        -------
+        Tensor
+            Shape (n, m), promoted dtype.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            As in :meth:`addmm`.
+
+        Examples
+        --------
+        >>> krt.ones(1).addbmm(krt.ones(2, 1, 3), krt.ones(2, 3, 1)).tolist()
+        [[7.0]]
+        """
         a, b = self._lift(batch1, "batch1"), self._lift(batch2, "batch2")
         if a.ndim != 3 or b.ndim != 3 or not same(a.dims[0], b.dims[0]):
             a._ranked_product(b, (3, 3), "addbmm")  # raises the error
@@ -158,14 +352,58 @@ class ContractionMethods(_Below):
         given = build.broadcast_to(self.uop.cast(wide), product.dims)
         return self._of(build.mul(given, beta).alu(Op.ADD, scaled).cast(dtype))
     def dot(self, other: Operand) -> Self:
-        """Return the inner product of two vectors."""
+        """Return the inner product of two vectors.
+
+        Parameters
+        ----------
+        other : Tensor
+            Vector of the same length.
+
+        Returns
+        -------
+        Tensor
+            Scalar, promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            An operand is not a vector, or the lengths differ.
+        DTypeError
+            The operands are bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0]).dot(krt.tensor([3.0, 4.0])).item()
+        11.0
+        """
         right = self._lift(other, "other")
         if self.ndim != 1 or right.ndim != 1:
             raise ShapeError(f"dot: expected two vectors, not {self.ndim} and {right.ndim} axes")
         return self.matmul(right)
 
     def outer(self, other: Operand) -> Self:
-        """Return the outer product: each element of this vector times each element of the other."""
+        """Return the outer product: each element of this vector times each element of the other.
+
+        Parameters
+        ----------
+        other : Tensor
+            Vector of n elements for this vector of m.
+
+        Returns
+        -------
+        Tensor
+            Shape (m, n), promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            An operand is not a vector.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0]).outer(krt.tensor([3.0, 4.0, 5.0])).tolist()
+        [[3.0, 4.0, 5.0], [6.0, 8.0, 10.0]]
+        """
         right = self._lift(other, "other")
         if self.ndim != 1 or right.ndim != 1:
             raise ShapeError(f"outer: expected two vectors, not {self.ndim} and {right.ndim} axes")
@@ -178,7 +416,33 @@ class ContractionMethods(_Below):
         return self._lift(other, "other").matmul(self)
 
     def linear(self, weight: TensorBase, bias: TensorBase | None = None) -> Self:
-        """Return ``self @ weight.T + bias`` for a weight of shape (out, in)."""
+        """Return ``self @ weight.T + bias`` for a weight of shape (out, in).
+
+        Parameters
+        ----------
+        weight : Tensor
+            Matrix of shape (out, in); this tensor has shape (..., in).
+        bias : Tensor, optional
+            Vector of shape (out,).
+
+        Returns
+        -------
+        Tensor
+            Shape (..., out), promoted dtype.
+
+        Raises
+        ------
+        ShapeError
+            The shape of `weight` does not match.
+        DTypeError
+            The operands are bools.
+
+        Examples
+        --------
+        >>> weight, bias = krt.tensor([[1.0, 1.0]]), krt.tensor([10.0])
+        >>> krt.tensor([[1.0, 2.0], [3.0, 4.0]]).linear(weight, bias).tolist()
+        [[13.0], [17.0]]
+        """
         w = self._lift(weight, "weight")
         if w.ndim != 2 or self.ndim == 0 or not same(self.dims[-1], w.dims[1]):
             raise ShapeError(

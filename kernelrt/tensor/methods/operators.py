@@ -57,13 +57,54 @@ class OperatorMethods(_Below):
         return self._of(rule(a, b).cast(narrow))
 
     def add(self, other: Operand, *, alpha: Number = 1) -> Self:
-        """Return ``self + alpha * other``; the sum of bools is their logical OR."""
+        """Return ``self + alpha * other``; the sum of bools is their logical OR.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Second operand; shapes broadcast.
+        alpha : number, default 1
+            Factor of `other`.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype; integers wrap.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0]).add(krt.tensor([10.0, 20.0]), alpha=2).tolist()
+        [21.0, 42.0]
+        """
         if alpha == 1:
             return self._computed(composite_ops.total, other)
         return self._with_multiple(composite_ops.total, other, alpha)
 
     def sub(self, other: Operand, *, alpha: Number = 1) -> Self:
-        """Return ``self - alpha * other``."""
+        """Return ``self - alpha * other``.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Second operand; shapes broadcast.
+        alpha : number, default 1
+            Factor of `other`.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype; integers wrap.
+
+        Raises
+        ------
+        DTypeError
+            Both operands are bools.
+
+        Examples
+        --------
+        >>> krt.tensor([10.0, 20.0]).sub(3.0, alpha=2).tolist()
+        [4.0, 14.0]
+        """
         if alpha == 1:
             return self._computed(composite_ops.difference, other)
         return self._with_multiple(composite_ops.difference, other, alpha)
@@ -78,7 +119,23 @@ class OperatorMethods(_Below):
         return self._of(rule(a, composite_ops.product(b, c)).cast(narrow))
 
     def mul(self, other: Operand) -> Self:
-        """Return ``self * other``; the product of bools is their logical AND."""
+        """Return ``self * other``; the product of bools is their logical AND.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Second operand; shapes broadcast.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype; integers wrap.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0]).mul(krt.tensor([[1.0], [10.0]])).tolist()
+        [[1.0, 2.0], [10.0, 20.0]]
+        """
         return self._computed(composite_ops.product, other)
 
     def div(self, other: Operand, *, rounding_mode: str | None = None) -> Self:
@@ -87,9 +144,25 @@ class OperatorMethods(_Below):
         Parameters
         ----------
         other : Tensor or number
-            Divisor.
+            Divisor; shapes broadcast.
         rounding_mode : None, "floor" or "trunc"
             How to round the quotient. With a mode the dtypes promote as in a sum.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape.
+
+        Raises
+        ------
+        ShapeError
+            `rounding_mode` is another string.
+
+        Examples
+        --------
+        >>> x = krt.tensor([7, -7])
+        >>> x.div(2).tolist(), x.div(2, rounding_mode="trunc").tolist()
+        ([3.5, -3.5], [3, -3])
         """
         if rounding_mode == "floor":
             return self // other
@@ -160,15 +233,78 @@ class OperatorMethods(_Below):
         return self.__rfloordiv__(other), self.__rmod__(other)
 
     def remainder(self, other: Operand) -> Self:
-        """Return ``self % other``, with the sign of `other`; 0 where an integer divisor is 0."""
+        """Return ``self % other``, with the sign of `other`; 0 where an integer divisor is 0.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Divisor; shapes broadcast.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            Both operands are bools.
+
+        Examples
+        --------
+        >>> krt.tensor([7, -7]).remainder(3).tolist()
+        [1, 2]
+        """
         return self % other
 
     def floor_divide(self, other: Operand) -> Self:
-        """Return ``self // other``, the exact quotient rounded down; 0 for an integer divisor 0."""
+        """Return ``self // other``, the exact quotient rounded down; 0 for an integer divisor 0.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Divisor; shapes broadcast.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            Both operands are bools.
+
+        Examples
+        --------
+        >>> krt.tensor([7, -7]).floor_divide(2).tolist()
+        [3, -4]
+        """
         return self // other
 
     def fmod(self, other: Operand) -> Self:
-        """Return the remainder with the sign of `self`; 0 where an integer divisor is 0."""
+        """Return the remainder with the sign of `self`; 0 where an integer divisor is 0.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Divisor; shapes broadcast.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            Both operands are bools.
+
+        Examples
+        --------
+        >>> krt.tensor([7, -7]).fmod(3).tolist()
+        [1, -1]
+        """
         a, b = self._unify(("other", other), exact=True)
         return self._of(composite_ops.truncated_remainder(a, b))
 
@@ -182,10 +318,28 @@ class OperatorMethods(_Below):
     def pow(self, exponent: Operand) -> Self:
         """Return ``self ** exponent``; small integer exponents become products.
 
+        Parameters
+        ----------
+        exponent : Tensor or number
+            Exponents; shapes broadcast. Integers to negative powers in a tensor are rounded towards
+            zero.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype; integers wrap.
+
         Raises
         ------
         DTypeError
-            An integer tensor is raised to a negative power.
+            An integer tensor is raised to a number that is a negative integer.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0, 3.0]).pow(2).tolist()
+        [1.0, 4.0, 9.0]
+        >>> krt.tensor([2.0, 3.0]).pow(krt.tensor([3.0, 2.0])).tolist()
+        [8.0, 9.0]
         """
         if isinstance(exponent, np.generic):
             exponent = exponent.item()
@@ -230,30 +384,112 @@ class OperatorMethods(_Below):
         return self.abs()
 
     def neg(self) -> Self:
-        """Return ``-self``."""
+        """Return ``-self``.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype; unsigned integers wrap, and bools raise DTypeError.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, -2.0]).neg().tolist()
+        [-1.0, 2.0]
+        """
         if self.dtype.is_bool:
             raise DTypeError("self: bools have no negative; use ~x or x.logical_not()")
         return self._of(self.uop.alu(Op.NEG))
 
     def abs(self) -> Self:
-        """Return the absolute value; that of the least signed integer wraps to itself."""
+        """Return the absolute value; that of the least signed integer wraps to itself.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, -2.0]).abs().tolist()
+        [1.0, 2.0]
+        """
         return self if self.dtype.is_bool or self.dtype.is_unsigned else self._unary(Op.ABS)
 
     def sign(self) -> Self:
-        """Return the sign of each element: -1, 0 or 1; 0 for NaN."""
+        """Return the sign of each element: -1, 0 or 1; 0 for NaN.
+
+        Returns
+        -------
+        Tensor
+            Same shape and dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([-3.0, 0.0, 5.0]).sign().tolist()
+        [-1.0, 0.0, 1.0]
+        """
         return self._of(composite_ops.sign(self.uop))
 
     def atan2(self, other: Operand) -> Self:
-        """Return the angle of the point (other, self) from -pi to pi; the sign of zeros counts."""
+        """Return the angle of the point (other, self) from -pi to pi; the sign of zeros counts.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            First coordinates of the points; shapes broadcast. This tensor holds the second ones.
+
+        Returns
+        -------
+        Tensor of floats
+            Angles in radians: broadcast shape, promoted dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> y, x = krt.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype="float64")
+        >>> y.atan2(x).rad2deg().tolist()
+        [180.0, 90.0]
+        """
         x = self if self._unify(("other", other))[0].dtype.is_float else self.cast(dt.float32)
         return x._computed(lambda a, b: a.alu(Op.ATAN2, b), other)
 
     def maximum(self, other: Operand) -> Self:
-        """Return the greater of two elements; NaN if one of them is NaN."""
+        """Return the greater of two elements; NaN if one of them is NaN.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Second operand; shapes broadcast.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 4.0]).maximum(krt.tensor([3.0, 2.0])).tolist()
+        [3.0, 4.0]
+        """
         return self._binary(Op.MAX, other)
 
     def minimum(self, other: Operand) -> Self:
-        """Return the lesser of two elements; NaN if one of them is NaN."""
+        """Return the lesser of two elements; NaN if one of them is NaN.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Second operand; shapes broadcast.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 4.0]).minimum(krt.tensor([3.0, 2.0])).tolist()
+        [1.0, 2.0]
+        """
         return self._binary(Op.MIN, other)
 
     def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:  # noqa: A002
@@ -264,11 +500,28 @@ class OperatorMethods(_Below):
         gradient goes to the limit. For an integer dtype, a limit that no value of the dtype can
         exceed has no effect.
 
+        Parameters
+        ----------
+        min, max : Tensor or number, optional
+            Limits; shapes broadcast. Where `min` is greater than `max` the result is `max`.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
         Raises
         ------
+        ShapeError
+            Both limits are missing.
         DTypeError
-            A limit lies beyond the range of an integer dtype, so that every element would become
-            it.
+            A limit is a number beyond the range of an integer dtype, so that every element would
+            become it.
+
+        Examples
+        --------
+        >>> krt.tensor([-2.0, 0.5, 3.0]).clamp(0.0, 1.0).tolist()
+        [0.0, 0.5, 1.0]
         """
         if min is None and max is None:
             raise ShapeError("clamp: expected min, max, or both")
@@ -297,13 +550,37 @@ class OperatorMethods(_Below):
     arctan2 = atan2
 
     def positive(self) -> Self:
-        """Return this tensor; raise DTypeError for bools."""
+        """Return this tensor; raise DTypeError for bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, -2.0]).positive().tolist()
+        [1.0, -2.0]
+        """
         if self.dtype.is_bool:
             raise DTypeError("self: bools have no sign; cast the tensor to integers")
         return +self
 
     def lerp(self, end: Operand, weight: Operand) -> Self:
-        """Return ``self + weight * (end - self)``; exactly `end` where `weight` is 1."""
+        """Return ``self + weight * (end - self)``; exactly `end` where `weight` is 1.
+
+        Parameters
+        ----------
+        end : Tensor or number
+            Result for a weight of 1; shapes broadcast.
+        weight : Tensor or number
+            Share of `end`.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0]).lerp(krt.tensor([3.0, 6.0]), 0.5).tolist()
+        [2.0, 4.0]
+        """
         way = self._computed(lambda a, b: composite_ops.difference(b, a), end)
         number = as_scalar(weight)
         # Start from the nearer end: a small distance added to a large far end may be lost.
@@ -314,7 +591,25 @@ class OperatorMethods(_Below):
         return self._select(near, self + way * weight, way * (less - 1) + end)
 
     def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: Number = 1) -> Self:
-        """Return ``self + value * tensor1 * tensor2``; floats are rounded once, when added."""
+        """Return ``self + value * tensor1 * tensor2``; floats are rounded once, when added.
+
+        Parameters
+        ----------
+        tensor1, tensor2 : Tensor or number
+            Factors; shapes broadcast.
+        value : number, default 1
+            Factor of the product.
+
+        Returns
+        -------
+        Tensor
+            Broadcast shape, promoted dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0]).addcmul(krt.tensor([2.0]), krt.tensor([3.0]), value=10).tolist()
+        [61.0]
+        """
         named = ("self", self), ("tensor1", tensor1), ("tensor2", tensor2), ("value", value)
         nodes = self._unify(*named[1:])
         narrow, wide = nodes[0].dtype, nodes[0].dtype.accumulator
