@@ -255,8 +255,10 @@ class ContractionMethods(_Below):
 
         Raises
         ------
-        ShapeError, DTypeError
-            As in :meth:`addmm`.
+        ShapeError
+            An operand is not a vector, or this tensor does not broadcast.
+        DTypeError
+            `beta` or `alpha` is a float for integer tensors.
 
         Examples
         --------

@@ -321,8 +321,8 @@ class OperatorMethods(_Below):
         Parameters
         ----------
         exponent : Tensor or number
-            Exponents; shapes broadcast. Integers to negative powers in a tensor are rounded towards
-            zero.
+            Exponents; shapes broadcast. If integers have negative exponents in a tensor, the powers
+            are rounded towards zero.
 
         Returns
         -------
@@ -332,7 +332,8 @@ class OperatorMethods(_Below):
         Raises
         ------
         DTypeError
-            An integer tensor is raised to a number that is a negative integer.
+            An integer tensor is raised to a number that is a negative integer, or both operands are
+            bools.
 
         Examples
         --------
