@@ -433,7 +433,7 @@ class ActivationMethods(_Below):
         return self._widely(lambda x: _shrunk(x, edge, x))
 
     def softshrink(self, lambd: float = 0.5) -> Self:
-        """Move each element towards 0 by `lambd`, and return 0 where ``abs(x) <= lambd``.
+        """Move each element toward 0 by `lambd`, and return 0 where ``abs(x) <= lambd``.
 
         The gradient at NaN is 0.
 

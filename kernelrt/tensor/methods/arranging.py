@@ -50,7 +50,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         Tensor
-            Of this dtype. Shape (n + abs(diagonal), n + abs(diagonal)) for a vector of n elements;
+            Same dtype. Shape (n + abs(diagonal), n + abs(diagonal)) for a vector of n elements;
             a vector for a matrix.
 
         Raises
@@ -88,7 +88,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         Tensor
-            Of this dtype; shape (..., n + abs(offset), n + abs(offset)) for shape (..., n).
+            Same dtype; shape (..., n + abs(offset), n + abs(offset)) for shape (..., n).
 
         Raises
         ------
@@ -132,7 +132,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         Tensor
-            Matrix of this dtype, with ``numel() + abs(offset)`` rows and columns.
+            Matrix of the same dtype, with ``numel() + abs(offset)`` rows and columns.
 
         Examples
         --------
@@ -147,7 +147,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         Tensor
-            Scalar of this dtype; int64 for integers and bools.
+            Scalar of the same dtype; int64 for integers and bools.
 
         Raises
         ------
@@ -222,7 +222,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         Tensor
-            Of this dtype. An odd `k` exchanges the sizes of the two axes.
+            Same dtype. An odd `k` exchanges the sizes of the two axes.
 
         Raises
         ------
@@ -365,7 +365,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         Tensor
-            Of this dtype. The size of axis `dim` is the sum of all repetitions; a vector without
+            Same dtype. The size of axis `dim` is the sum of all repetitions; a vector without
             `dim`.
 
         Raises
@@ -440,7 +440,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         Tensor
-            Of this dtype. Axis `dimension` of n elements has size ``(n - size) // step + 1``; the
+            Same dtype. Axis `dimension` of n elements has size ``(n - size) // step + 1``; the
             new last axis has size `size`.
 
         Raises
@@ -548,7 +548,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         tuple of Tensor
-            The parts, of this dtype.
+            The parts, in the same dtype.
 
         Raises
         ------
@@ -612,7 +612,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         tuple of Tensor
-            The parts, of this dtype.
+            The parts, in the same dtype.
 
         Raises
         ------
@@ -639,7 +639,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         tuple of Tensor
-            The parts, of this dtype.
+            The parts, in the same dtype.
 
         Raises
         ------
@@ -667,7 +667,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         tuple of Tensor
-            The parts, of this dtype.
+            The parts, in the same dtype.
 
         Raises
         ------
@@ -697,7 +697,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         tuple of Tensor
-            The parts, of this dtype.
+            The parts, in the same dtype.
 
         Raises
         ------
@@ -728,7 +728,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         tuple of Tensor
-            The parts, of this dtype.
+            The parts, in the same dtype.
 
         Examples
         --------
@@ -750,7 +750,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         tuple of Tensor
-            The parts, of this dtype.
+            The parts, in the same dtype.
 
         Examples
         --------

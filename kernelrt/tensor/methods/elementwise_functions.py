@@ -129,7 +129,7 @@ class ElementwiseMethods(_Below):
         return self.sign()
 
     def fix(self) -> Self:
-        """Round each element towards zero.
+        """Round each element toward zero.
 
         Returns
         -------
@@ -211,7 +211,7 @@ class ElementwiseMethods(_Below):
         Parameters
         ----------
         other : Tensor or number
-            Numbers to go towards; shapes broadcast.
+            Numbers to go toward; shapes broadcast.
 
         Returns
         -------
@@ -958,6 +958,8 @@ class ElementwiseMethods(_Below):
         ------
         ShapeError
             This tensor has fewer than 2 axes, or `p` or `maxnorm` is out of range.
+        DTypeError
+            This tensor holds integers or bools.
 
         Examples
         --------

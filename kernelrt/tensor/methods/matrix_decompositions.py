@@ -739,7 +739,7 @@ def lu_unpack(
     Returns
     -------
     Decomposition of (P, L, U)
-        Shapes as in :meth:`LinalgMethods.lu`, dtype of `LU_data`.
+        Shapes as in ``Tensor.lu``, dtype of `LU_data`.
 
     Raises
     ------

@@ -322,7 +322,7 @@ class OperatorMethods(_Below):
         ----------
         exponent : Tensor or number
             Exponents; shapes broadcast. If integers have negative exponents in a tensor, the powers
-            are rounded towards zero.
+            are rounded toward zero.
 
         Returns
         -------
