@@ -259,7 +259,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         Tensor
-            Of this dtype, with the two sizes exchanged.
+            Same dtype, with the two sizes exchanged.
 
         Examples
         --------
