@@ -32,15 +32,29 @@ class FunctionMethods(_Below):
 
         Integers wrap. Floats lose their fraction in integer dtypes, and are clamped to the least or
         greatest integer. NaN becomes an integer that is out of range for any axis: the least one of
-        a signed dtype, the greatest one of an unsigned dtype.
+        a signed dtype, the greatest one of an unsigned dtype. In bool, each number but 0 is True.
 
         A cast from a wider dtype to float16 or bfloat16 rounds every number. Results of operations
         on these dtypes are rounded where they are stored (see :mod:`kernelrt.dtype`), or by
         ``x.float().cast(x.dtype)``.
 
+        Parameters
+        ----------
+        dtype : DType or str
+            Dtype of the result, such as ``krt.int8`` or ``"int8"``; types of NumPy and Python, such
+            as ``np.int8`` and ``float``, are also accepted.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape; this tensor itself if it has the dtype already.
+
         Examples
         --------
-        >>> import kernelrt as krt
+        >>> krt.tensor([1.9, -1.9, 300.0]).cast("int8").tolist()
+        [1, -1, 127]
+        >>> krt.tensor([300]).cast("int8").tolist()
+        [44]
         >>> a, b = krt.tensor([3.0, 0.001], dtype="bfloat16")
         >>> x = a + b
         >>> (x.float().cast(x.dtype) - a).item()
@@ -73,113 +87,417 @@ class FunctionMethods(_Below):
         return self._unary(op) if self.dtype.is_float else self
 
     def exp(self) -> Self:
-        """Return ``e ** self``."""
+        """Return ``e ** self``.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0]).exp().tolist()
+        [1.0, 2.718...]
+        """
         return self._function(Op.EXP)
 
     def exp2(self) -> Self:
-        """Return ``2 ** self``."""
+        """Return ``2 ** self``.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([-1.0, 0.0, 3.0]).exp2().tolist()
+        [0.5, 1.0, 8.0]
+        """
         return self._function(Op.EXP2)
 
     def expm1(self) -> Self:
-        """Return ``exp(self) - 1``, precise near zero."""
+        """Return ``exp(self) - 1``, precise near zero.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> x = krt.tensor([0.0, 1e-10])
+        >>> x.expm1().tolist(), (x.exp() - 1).tolist()
+        ([0.0, 1.00...e-10], [0.0, 0.0])
+        """
         return self._function(Op.EXPM1)
 
     def log(self) -> Self:
-        """Return the natural logarithm."""
+        """Return the natural logarithm; -inf at 0, NaN below 0.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 0.0, -1.0]).log().tolist()
+        [0.0, -inf, nan]
+        """
         return self._function(Op.LOG)
 
     def log2(self) -> Self:
-        """Return the logarithm to base 2."""
+        """Return the logarithm to base 2; -inf at 0, NaN below 0.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.5, 1.0, 8.0]).log2().tolist()
+        [-1.0, 0.0, 3.0]
+        """
         return self._function(Op.LOG2)
 
     def log10(self) -> Self:
-        """Return the logarithm to base 10."""
+        """Return the logarithm to base 10; -inf at 0, NaN below 0.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 10.0, 1000.0]).log10().tolist()
+        [0.0, 1.0, 3.0]
+        """
         return self._function(Op.LOG10)
 
     def log1p(self) -> Self:
-        """Return ``log(1 + self)``, precise near zero."""
+        """Return ``log(1 + self)``, precise near zero; -inf at -1, NaN below -1.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> x = krt.tensor([0.0, 1e-10])
+        >>> x.log1p().tolist(), (1 + x).log().tolist()
+        ([0.0, 1.00...e-10], [0.0, 0.0])
+        """
         return self._function(Op.LOG1P)
 
     def sqrt(self) -> Self:
-        """Return the square root."""
+        """Return the square root; NaN below 0. The gradient at 0 is infinite.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 4.0, 9.0]).sqrt().tolist()
+        [0.0, 2.0, 3.0]
+        """
         return self._function(Op.SQRT)
 
     def rsqrt(self) -> Self:
-        """Return ``1 / sqrt(self)``."""
+        """Return ``1 / sqrt(self)``; infinity at 0, NaN below 0.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([4.0, 0.25, 0.0]).rsqrt().tolist()
+        [0.5, 2.0, inf]
+        """
         return self._widely(composite_ops.rsqrt)
 
     def reciprocal(self) -> Self:
-        """Return ``1 / self``."""
+        """Return ``1 / self``; infinity at 0.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2, -4]).reciprocal().tolist()
+        [1.0, 0.5, -0.25]
+        """
         x = self._as_float()
         return self._of(build.full(1, x.dtype, x.shape).alu(Op.DIV, x))
 
     def square(self) -> Self:
-        """Return the square of each element; bools give int64."""
+        """Return the square of each element.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; int64 for bools. Integers wrap.
+
+        Examples
+        --------
+        >>> krt.tensor([3, -4]).square().tolist()
+        [9, 16]
+        """
         x = self.uop.cast(dt.int64) if self.dtype is dt.bool_ else self.uop
         return self._of(composite_ops.product(x, x))
 
     def sin(self) -> Self:
-        """Return the sine of angles in radians."""
+        """Return the sine of angles in radians; NaN for infinities.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, krt.pi / 2]).sin().tolist()
+        [0.0, 1.0]
+        """
         return self._function(Op.SIN)
 
     def cos(self) -> Self:
-        """Return the cosine of angles in radians."""
+        """Return the cosine of angles in radians; NaN for infinities.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, krt.pi]).cos().tolist()
+        [1.0, -1.0]
+        """
         return self._function(Op.COS)
 
     def tan(self) -> Self:
-        """Return the tangent of angles in radians."""
+        """Return the tangent of angles in radians; NaN for infinities.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0]).tan().tolist()
+        [0.0, 1.557...]
+        """
         return self._function(Op.TAN)
 
     def asin(self) -> Self:
-        """Return the arc sine in radians, from -pi/2 to pi/2; NaN outside of [-1, 1]."""
+        """Return the arc sine in radians, from -pi/2 to pi/2; NaN outside of [-1, 1].
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0, 2.0]).asin().tolist()
+        [0.0, 1.570..., nan]
+        """
         return self._function(Op.ASIN)
 
     def acos(self) -> Self:
-        """Return the arc cosine in radians, from 0 to pi; NaN outside of [-1, 1]."""
+        """Return the arc cosine in radians, from 0 to pi; NaN outside of [-1, 1].
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, -1.0, 2.0]).acos().tolist()
+        [0.0, 3.141..., nan]
+        """
         return self._function(Op.ACOS)
 
     def atan(self) -> Self:
-        """Return the arc tangent in radians, from -pi/2 to pi/2."""
+        """Return the arc tangent in radians, from -pi/2 to pi/2.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0, krt.inf]).atan().tolist()
+        [0.0, 0.785..., 1.570...]
+        """
         return self._function(Op.ATAN)
 
     def sinh(self) -> Self:
-        """Return the hyperbolic sine."""
+        """Return the hyperbolic sine, ``(exp(self) - exp(-self)) / 2``.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0]).sinh().tolist()
+        [0.0, 1.175...]
+        """
         return self._function(Op.SINH)
 
     def cosh(self) -> Self:
-        """Return the hyperbolic cosine."""
+        """Return the hyperbolic cosine, ``(exp(self) + exp(-self)) / 2``.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0]).cosh().tolist()
+        [1.0, 1.543...]
+        """
         return self._function(Op.COSH)
 
     def tanh(self) -> Self:
-        """Return the hyperbolic tangent."""
+        """Return the hyperbolic tangent, ``sinh(self) / cosh(self)``.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0, krt.inf]).tanh().tolist()
+        [0.0, 0.761..., 1.0]
+        """
         return self._function(Op.TANH)
 
     def asinh(self) -> Self:
-        """Return the inverse hyperbolic sine."""
+        """Return the inverse hyperbolic sine.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0]).asinh().tolist()
+        [0.0, 0.881...]
+        """
         return self._function(Op.ASINH)
 
     def acosh(self) -> Self:
-        """Return the inverse hyperbolic cosine; NaN below 1."""
+        """Return the inverse hyperbolic cosine, at least 0; NaN below 1.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0, 0.5]).acosh().tolist()
+        [0.0, 1.316..., nan]
+        """
         return self._function(Op.ACOSH)
 
     def atanh(self) -> Self:
-        """Return the inverse hyperbolic tangent; NaN outside of [-1, 1]."""
+        """Return the inverse hyperbolic tangent; infinite at -1 and 1, NaN outside of [-1, 1].
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 0.5, 1.0]).atanh().tolist()
+        [0.0, 0.549..., inf]
+        """
         return self._function(Op.ATANH)
 
     def erf(self) -> Self:
-        """Return the error function."""
+        """Return the error function, the integral of ``2 / sqrt(pi) * exp(-t ** 2)`` from 0.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0, krt.inf]).erf().tolist()
+        [0.0, 0.842..., 1.0]
+        """
         return self._function(Op.ERF)
 
     def erfc(self) -> Self:
-        """Return ``1 - erf(self)``, precise where that is small."""
+        """Return ``1 - erf(self)``, precise where that is small.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> x = krt.tensor([0.0, 6.0])
+        >>> x.erfc().tolist(), (1 - x.erf()).tolist()
+        ([1.0, 2.151...e-17], [1.0, 0.0])
+        """
         return self._function(Op.ERFC)
 
     def lgamma(self) -> Self:
-        """Return the logarithm of the absolute value of the gamma function."""
+        """Return the logarithm of the absolute value of the gamma function.
+
+        It is infinite at 0 and at negative integers.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 5.0, 0.0]).lgamma().tolist()  # gamma(5) = 24
+        [0.0, 3.178..., inf]
+        """
         return self._function(Op.LGAMMA)
 
     def digamma(self) -> Self:
-        """Return the logarithmic derivative of the gamma function."""
+        """Return the derivative of the logarithm of the gamma function.
+
+        It is -inf at 0 and NaN at negative integers.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0, 0.0]).digamma().tolist()
+        [-0.577..., 0.422..., -inf]
+        """
         return self._widely(special.digamma)
 
     def polygamma(self, n: int) -> Self:
@@ -188,7 +506,22 @@ class FunctionMethods(_Below):
         Parameters
         ----------
         n : int
-            Order, at least 0.
+            Order, at least 0; 0 is digamma itself. ``krt.polygamma(n, x)`` takes it first.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; float32 for integers and bools.
+
+        Raises
+        ------
+        ShapeError
+            `n` is negative.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, 2.0]).polygamma(1).tolist()  # pi ** 2 / 6, and that minus 1
+        [1.644..., 0.644...]
         """
         order = integer(n, "n", least=0)
         if order == 0:
@@ -196,19 +529,77 @@ class FunctionMethods(_Below):
         return self._widely(lambda x: special.polygamma(order, x))
 
     def floor(self) -> Self:
-        """Round each element down to an integer."""
+        """Round each element down to an integer. The gradient is 0.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype. Integers and bools stay as they are.
+
+        Examples
+        --------
+        >>> krt.tensor([1.5, -1.5, 2.0]).floor().tolist()
+        [1.0, -2.0, 2.0]
+        """
         return self._rounding(Op.FLOOR)
 
     def ceil(self) -> Self:
-        """Round each element up to an integer."""
+        """Round each element up to an integer. The gradient is 0.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype. Integers and bools stay as they are.
+
+        Examples
+        --------
+        >>> krt.tensor([1.5, -1.5, 2.0]).ceil().tolist()
+        [2.0, -1.0, 2.0]
+        """
         return self._rounding(Op.CEIL)
 
     def trunc(self) -> Self:
-        """Round each element towards zero to an integer."""
+        """Round each element towards zero to an integer. The gradient is 0.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype. Integers and bools stay as they are.
+
+        Examples
+        --------
+        >>> krt.tensor([1.5, -1.5, 2.0]).trunc().tolist()
+        [1.0, -1.0, 2.0]
+        """
         return self._rounding(Op.TRUNC)
 
     def round(self, *, decimals: int = 0) -> Self:
-        """Round to the nearest integer, or to `decimals` decimal places; halves round to even."""
+        """Round to the nearest integer, or to `decimals` decimal places; halves round to even.
+
+        The gradient is 0.
+
+        Parameters
+        ----------
+        decimals : int
+            Number of decimal places. A negative number rounds to tens, hundreds and so on.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype. Integers and bools stay as they are.
+
+        Raises
+        ------
+        DTypeError
+            `decimals` is not 0, and the elements are not floats.
+
+        Examples
+        --------
+        >>> krt.tensor([0.5, 1.5, 2.7]).round().tolist()
+        [0.0, 2.0, 3.0]
+        >>> krt.tensor([1.25, 37.0]).round(decimals=-1).tolist()
+        [0.0, 40.0]
+        """
         places = integer(decimals, "decimals")
         if places == 0:
             return self._rounding(Op.ROUND)
