@@ -45,7 +45,14 @@ _T = TypeVar("_T")
 
 
 class Extremum(NamedTuple, Generic[_T]):
-    """Result of ``x.max(dim)`` and ``x.min(dim)``: the elements and their positions."""
+    """Result of ``x.max(dim)`` and ``x.min(dim)``: the elements and their positions.
+
+    Examples
+    --------
+    >>> values, indices = krt.tensor([[1.0, 5.0], [7.0, 2.0]]).max(1)
+    >>> values.tolist(), indices.tolist()
+    ([5.0, 7.0], [1, 0])
+    """
 
     values: _T
     indices: _T
@@ -71,24 +78,88 @@ class ReductionMethods(_Below):
         return node if node.dtype.is_float else node.cast(dt.int64)
 
     def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Return the sum over `dim`, or over all axes; bools and integers add up in int64."""
+        """Return the sum over `dim`, or over all axes.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+        dtype : DType, optional
+            Dtype to convert the elements to first.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype; int64 for integers and bools. 0 over no
+            elements.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> x.sum().item(), x.sum(0).tolist(), x.sum(1, keepdim=True).tolist()
+        (10.0, [4.0, 6.0], [[3.0], [7.0]])
+        """
         return self._reduce(self._summand(dtype), Op.ADD, dim, keepdim)
 
     def prod(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Return the product over `dim`, or over all axes; bools and integers multiply in int64.
+        """Return the product over `dim`, or over all axes.
 
         The gradient is the product of the other elements, also where some are 0 or infinite. It is
         differentiable any number of times.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+        dtype : DType, optional
+            Dtype to convert the elements to first.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype; int64 for integers and bools. 1 over no
+            elements.
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 2.0], [3.0, 4.0]]).prod(1).tolist()
+        [2.0, 12.0]
         """
         return self._reduce(self._summand(dtype), Op.MUL, dim, keepdim)
 
     def mean(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Return the mean over `dim`, or over all axes; NaN over no elements.
+        """Return the mean over `dim`, or over all axes.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+        dtype : DType, optional
+            Dtype to convert the elements to first, such as ``krt.float32`` for a tensor of
+            integers.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype. NaN over no elements.
 
         Raises
         ------
         DTypeError
             The elements are not floats.
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 2.0], [3.0, 4.0]]).mean(0).tolist()
+        [2.0, 3.0]
+        >>> krt.tensor([1, 2]).mean(dtype=krt.float32).item()
+        1.5
         """
         node = self.uop if dtype is None else self.uop.cast(dt.parse(dtype))
         if not node.dtype.is_float:
@@ -106,9 +177,41 @@ class ReductionMethods(_Below):
     ) -> Self:  # fmt: skip
         """Return the variance over `dim`: squared deviations over the count less `correction`.
 
-        The correction is 1 by default; `unbiased` True or False means 1 or 0. If the divisor would
-        be 0 or negative, the variance is infinite, or NaN where all deviations are 0. As in
-        PyTorch, ``x.var(False)`` sets `unbiased`.
+        If the divisor would be 0 or negative, the variance is infinite, or NaN where all deviations
+        are 0.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``. As in PyTorch, ``x.var(False)`` sets
+            `unbiased`.
+        unbiased : bool, optional
+            PyTorch's older form of `correction`: True means 1, False means 0.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+        correction : float, optional
+            Number subtracted from the count of elements; 1 by default.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats, or both `unbiased` and `correction` are given.
+
+        Notes
+        -----
+        The mean is subtracted first, and its rounding error is corrected (Chan, Golub and LeVeque,
+        Algorithms for computing the sample variance, The American Statistician 37, 1983).
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0, 2.0, 3.0])
+        >>> x.var().item(), x.var(correction=0).item()
+        (1.0, 0.666...)
         """
         dim, unbiased = _spread_over(dim, unbiased)
         out = self._variance(dim, _correction(correction, unbiased), "var")
@@ -157,6 +260,33 @@ class ReductionMethods(_Below):
         """Return the standard deviation over `dim`: the root of :meth:`var`.
 
         The gradient of equal elements, where the derivative does not exist, is 0.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``. As in PyTorch, ``x.std(False)`` sets
+            `unbiased`.
+        unbiased : bool, optional
+            PyTorch's older form of `correction`: True means 1, False means 0.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+        correction : float, optional
+            Number subtracted from the count of elements; 1 by default.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats, or both `unbiased` and `correction` are given.
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 2.0, 3.0], [0.0, 4.0, 8.0]]).std(1).tolist()
+        [1.0, 4.0]
         """
         dim, unbiased = _spread_over(dim, unbiased)
         variance = self._variance(dim, _correction(correction, unbiased), "std")
@@ -169,12 +299,64 @@ class ReductionMethods(_Below):
         """Return the greatest element over `dim`, or NaN if there is one.
 
         The gradient is shared equally among equal greatest elements, or among the NaNs.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype.
+
+        Raises
+        ------
+        ShapeError
+            A reduced axis is empty.
+        VariableError
+            A reduced axis has a dynamic size that may be 0.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1.0, 5.0], [7.0, 2.0]])
+        >>> x.amax().item(), x.amax(1).tolist()
+        (7.0, [5.0, 7.0])
         """
         self._check_filled("amax", dim)
         return self._reduce(self.uop, Op.MAX, dim, keepdim)
 
     def amin(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Return the least element over `dim`, or NaN if there is one; see :meth:`amax`."""
+        """Return the least element over `dim`, or NaN if there is one.
+
+        The gradient is shared equally among equal least elements, or among the NaNs.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype.
+
+        Raises
+        ------
+        ShapeError
+            A reduced axis is empty.
+        VariableError
+            A reduced axis has a dynamic size that may be 0.
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 5.0], [7.0, 2.0]]).amin(1).tolist()
+        [1.0, 2.0]
+        """
         self._check_filled("amin", dim)
         return self._reduce(self.uop, Op.MIN, dim, keepdim)
 
@@ -189,8 +371,37 @@ class ReductionMethods(_Below):
     ) -> Self | Extremum[Self]:
         """Return the greatest element, or (values, indices) along `dim`.
 
-        With a second tensor this is :meth:`maximum`. Along `dim` the gradient goes to the element
-        at the index. Without `dim` it is shared equally among equal greatest elements.
+        NaN counts as the greatest element. Along `dim` the gradient goes to the element at the
+        index. Without `dim` it is shared equally among equal greatest elements.
+
+        Parameters
+        ----------
+        dim : int or Tensor, optional
+            Axis to reduce; all by default. With a second tensor this is :meth:`maximum`.
+        keepdim : bool
+            Whether to keep the axis `dim` with size 1.
+
+        Returns
+        -------
+        Tensor or Extremum
+            Tensor of shape () without `dim`. With an axis, an :class:`Extremum`: ``values`` in this
+            dtype, and the int64 ``indices`` of the first greatest elements.
+
+        Raises
+        ------
+        DTypeError
+            `dim` is a sequence; use :meth:`amax`.
+        ShapeError
+            A reduced axis is empty.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1.0, 5.0], [7.0, 2.0]])
+        >>> x.max().item()
+        7.0
+        >>> values, indices = x.max(1)
+        >>> values.tolist(), indices.tolist()
+        ([5.0, 7.0], [1, 0])
         """
         if dim is None:
             return self.amax()
@@ -209,7 +420,36 @@ class ReductionMethods(_Below):
     def min(
         self, dim: int | TensorBase | None = None, keepdim: bool = False
     ) -> Self | Extremum[Self]:
-        """Return the least element, or (values, indices) along `dim`; see :meth:`max`."""
+        """Return the least element, or (values, indices) along `dim`.
+
+        NaN counts as the least element. The gradient is that of :meth:`max`.
+
+        Parameters
+        ----------
+        dim : int or Tensor, optional
+            Axis to reduce; all by default. With a second tensor this is :meth:`minimum`.
+        keepdim : bool
+            Whether to keep the axis `dim` with size 1.
+
+        Returns
+        -------
+        Tensor or Extremum
+            Tensor of shape () without `dim`. With an axis, an :class:`Extremum`: ``values`` in this
+            dtype, and the int64 ``indices`` of the first least elements.
+
+        Raises
+        ------
+        DTypeError
+            `dim` is a sequence; use :meth:`amin`.
+        ShapeError
+            A reduced axis is empty.
+
+        Examples
+        --------
+        >>> values, indices = krt.tensor([[1.0, 5.0], [7.0, 2.0]]).min(1)
+        >>> values.tolist(), indices.tolist()
+        ([1.0, 2.0], [0, 1])
+        """
         if dim is None:
             return self.amin()
         if isinstance(dim, TensorBase):
@@ -230,11 +470,59 @@ class ReductionMethods(_Below):
         return Extremum(self._of(out if keepdim else build.reshape(out, indices.dims)), indices)
 
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Self:
-        """Return the position of the first maximum (or NaN), along `dim` or in the flat tensor."""
+        """Return the position of the first maximum (or NaN), along `dim` or in the flat tensor.
+
+        Parameters
+        ----------
+        dim : int, optional
+            Axis to search. By default the position is that in the flat tensor.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+
+        Returns
+        -------
+        Tensor
+            Tensor of int64.
+
+        Raises
+        ------
+        ShapeError
+            A searched axis is empty.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1.0, 5.0], [7.0, 2.0]])
+        >>> x.argmax().item(), x.argmax(1).tolist()
+        (2, [1, 0])
+        """
         return self._position(Op.MAX, dim, keepdim)
 
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Self:
-        """Return the position of the first minimum (or NaN), along `dim` or in the flat tensor."""
+        """Return the position of the first minimum (or NaN), along `dim` or in the flat tensor.
+
+        Parameters
+        ----------
+        dim : int, optional
+            Axis to search. By default the position is that in the flat tensor.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+
+        Returns
+        -------
+        Tensor
+            Tensor of int64.
+
+        Raises
+        ------
+        ShapeError
+            A searched axis is empty.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1.0, 5.0], [7.0, 0.0]])
+        >>> x.argmin().item(), x.argmin(1).tolist()
+        (3, [0, 1])
+        """
         return self._position(Op.MIN, dim, keepdim)
 
     def _position(
@@ -290,11 +578,47 @@ class ReductionMethods(_Below):
                 )
 
     def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Return whether at least one element over `dim` is nonzero, as bools (uint8 for uint8)."""
+        """Return whether at least one element over `dim` is nonzero.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+
+        Returns
+        -------
+        Tensor
+            Tensor of bools (uint8 for uint8). False over no elements. NaN counts as nonzero.
+
+        Examples
+        --------
+        >>> krt.tensor([[0, 0], [0, 2]]).any(1).tolist()
+        [False, True]
+        """
         return self._reduce(self._truth(), Op.MAX, dim, keepdim)
 
     def all(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Return whether every element over `dim` is nonzero, as bools (uint8 for uint8)."""
+        """Return whether every element over `dim` is nonzero.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+
+        Returns
+        -------
+        Tensor
+            Tensor of bools (uint8 for uint8). True over no elements. NaN counts as nonzero.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 0], [1, 2]]).all(1).tolist()
+        [False, True]
+        """
         return self._reduce(self._truth(), Op.MIN, dim, keepdim)
 
     def _truth(self) -> UOp:
@@ -302,7 +626,23 @@ class ReductionMethods(_Below):
         return bools.cast(dt.uint8) if self.dtype is dt.uint8 else bools
 
     def count_nonzero(self, dim: Dims = None) -> Self:
-        """Return the number of nonzero elements over `dim`."""
+        """Return the number of nonzero elements over `dim`.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``.
+
+        Returns
+        -------
+        Tensor
+            Tensor of int64. NaN counts as nonzero.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 0], [1, 2]]).count_nonzero(1).tolist()
+        [1, 2]
+        """
         return self.cast(dt.bool_).sum(dim)
 
     def norm(
@@ -321,11 +661,29 @@ class ReductionMethods(_Below):
             Order of the norm. "fro" is 2; "nuc" is the sum of the singular values of matrices over
             two axes.
         dim : int or sequence of int, optional
-            Axes to reduce; all by default.
+            Axes to reduce; all by default, none for ``()``.
         keepdim : bool
             Whether to keep the axes with size 1.
         dtype : DType, optional
             Dtype to convert to first.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+        ShapeError
+            "nuc" is not over two axes; or `p` is negative or infinite and a reduced axis is empty.
+
+        Examples
+        --------
+        >>> x = krt.tensor([3.0, -4.0])
+        >>> x.norm().item(), x.norm(1).item(), x.norm(krt.inf).item()
+        (5.0, 7.0, 4.0)
         """
         source = self if dtype is None else self.cast(dtype)
         if p == "nuc":
@@ -354,14 +712,55 @@ class ReductionMethods(_Below):
     # ---- softmax
 
     def logsumexp(self, dim: Dims, keepdim: bool = False) -> Self:
-        """Return ``log(sum(exp(self)))`` over `dim`, without overflow; integers become float32."""
+        """Return ``log(sum(exp(self)))`` over `dim`, without overflow.
+
+        Parameters
+        ----------
+        dim : int or sequence of int
+            Axes to reduce.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype; float32 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1000.0, 1000.0]).logsumexp(0).item()  # 1000 + log(2)
+        1000.693...
+        """
         source = self._of(self._as_float())
         x = source._wide("logsumexp")
         top, rest = log_total(x, axes_of(dim, self.ndim), guard=True)
         return source._kept_or_dropped(rest.alu(Op.ADD, top), dim, keepdim)
 
     def softmax(self, dim: int = -1, dtype: object = None) -> Self:
-        """Return ``exp(self)`` divided by its sum along `dim`."""
+        """Return ``exp(self)`` divided by its sum along `dim`, computed without overflow.
+
+        Parameters
+        ----------
+        dim : int
+            Axis along which the results add up to 1.
+        dtype : DType, optional
+            Dtype to convert the elements to first.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype. Where all elements along `dim` are -inf, NaN.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+
+        Examples
+        --------
+        >>> krt.tensor([[0.0, 0.0], [1000.0, -1000.0]]).softmax(-1).tolist()
+        [[0.5, 0.5], [1.0, 0.0]]
+        """
         x, axes, kind = self._softmax_input(dim, dtype, "softmax")
         top = kept(detach(x), Op.MAX, axes)
         powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
@@ -369,7 +768,30 @@ class ReductionMethods(_Below):
         return self._of(custom(powers.alu(Op.DIV, total), softmax_rule, x, arg=axes).cast(kind))
 
     def log_softmax(self, dim: int = -1, dtype: object = None) -> Self:
-        """Return the logarithm of :meth:`softmax`, computed without overflow."""
+        """Return the logarithm of :meth:`softmax`, computed without overflow.
+
+        Parameters
+        ----------
+        dim : int
+            Axis along which the exponentials of the results add up to 1.
+        dtype : DType, optional
+            Dtype to convert the elements to first.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+
+        Examples
+        --------
+        >>> krt.tensor([1000.0, 0.0]).log_softmax().tolist()
+        [0.0, -1000.0]
+        """
         x, axes, kind = self._softmax_input(dim, dtype, "log_softmax")
         top, rest = log_total(x, axes)
         below = x.alu(Op.SUB, build.expand(top, x.shape))
@@ -389,6 +811,23 @@ class ReductionMethods(_Below):
 
         Blocks of 64 elements are summed as windows and their totals added recursively, so that n
         elements cost about 64 n additions.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to sum along.
+        dtype : DType, optional
+            Dtype to convert the elements to first.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype; int64 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2, 3], [4, 5, 6]]).cumsum(1).tolist()
+        [[1, 3, 6], [4, 9, 15]]
         """
         node = self._summand(dtype)
         axis = axis_of(dim, self.ndim)
