@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class Extrema(NamedTuple, Generic[_T]):
-    """Result of ``x.aminmax()``."""
+    """Result of ``x.aminmax()``: the least and the greatest elements, ``min`` and ``max``."""
 
     min: _T
     max: _T
@@ -39,15 +39,84 @@ class StatisticsMethods(_Below):
     __slots__ = ()
 
     def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> Extrema[Self]:
-        """Return the least and the greatest element, of all or along `dim`; see :meth:`amin`."""
+        """Return the least and the greatest element, of all or along `dim`; see :meth:`amin`.
+
+        Parameters
+        ----------
+        dim : int, optional
+            Axis to reduce; all by default.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+
+        Returns
+        -------
+        Extrema
+            Named tuple (min, max) of tensors in this dtype.
+
+        Raises
+        ------
+        ShapeError
+            A reduced axis is empty.
+
+        Examples
+        --------
+        >>> least, most = krt.tensor([[1, 5], [7, 2]]).aminmax(dim=1)
+        >>> least.tolist(), most.tolist()
+        ([1, 2], [5, 7])
+        """
         return Extrema(self.amin(dim, keepdim), self.amax(dim, keepdim))
 
     def nansum(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Return the sum of the elements that are not NaN over `dim`, or over all axes."""
+        """Return the sum of the elements that are not NaN over `dim`, or over all axes.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+        dtype : DType, optional
+            Dtype to convert the elements to first.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype; int64 for integers and bools.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, krt.nan, 3.0]).nansum().item()
+        4.0
+        """
         return self._numbers().sum(dim, keepdim, dtype=dtype)
 
     def nanmean(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Return the mean of the elements that are not NaN over `dim`, or over all axes."""
+        """Return the mean of the elements that are not NaN over `dim`, or over all axes.
+
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to reduce; all by default, none for ``()``.
+        keepdim : bool
+            Whether to keep the reduced axes with size 1.
+        dtype : DType, optional
+            Dtype to convert the elements to first.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the remaining axes, in this dtype. NaN where all elements are NaN.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, krt.nan, 3.0]).nanmean().item()
+        2.0
+        """
         self._floats("nanmean")
         x = self if dtype is None else self.cast(dtype)
         count = (~x.isnan()).sum(dim, keepdim)
@@ -79,12 +148,20 @@ class StatisticsMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of shape (variables, variables), or () for one variable.
+            Tensor of shape (variables, variables), or () for one variable, in this dtype; float32
+            for integers.
 
         Raises
         ------
         ShapeError
             There are more than two axes, or weights have another shape.
+        DTypeError
+            This tensor holds bools, `fweights` holds no integers, or `aweights` no floats.
+
+        Examples
+        --------
+        >>> krt.tensor([[0.0, 1.0, 2.0], [4.0, 2.0, 0.0]]).cov().tolist()
+        [[1.0, -2.0], [-2.0, 4.0]]
         """
         if self.ndim > 2:
             raise ShapeError(f"cov: expected at most 2 axes, not {self.ndim}")
@@ -126,7 +203,19 @@ class StatisticsMethods(_Below):
         return weights
 
     def corrcoef(self) -> Self:
-        """Return correlations of variables (rows) over observations (columns); see :meth:`cov`."""
+        """Return correlations of variables (rows) over observations (columns); see :meth:`cov`.
+
+        Returns
+        -------
+        Tensor
+            Tensor of shape (variables, variables), or () for one variable, in this dtype; float32
+            for integers. NaN for a variable whose observations are all equal.
+
+        Examples
+        --------
+        >>> krt.tensor([[0.0, 1.0, 2.0], [4.0, 2.0, 0.0]]).corrcoef().tolist()
+        [[1.0, -1.0], [-1.0, 1.0]]
+        """
         c = self.cov()
         if c.ndim == 0:
             return c / c
@@ -136,7 +225,31 @@ class StatisticsMethods(_Below):
     # ---- distances
 
     def dist(self, other: TensorBase, p: float = 2) -> Self:
-        """Return the `p`-norm of all differences."""
+        """Return the `p`-norm of ``self - other``, over all elements.
+
+        Parameters
+        ----------
+        other : Tensor
+            Tensor whose shape broadcasts with this one.
+        p : float
+            Order of the norm; see :meth:`norm`.
+
+        Returns
+        -------
+        Tensor
+            Tensor of shape (), in the promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            The differences are not floats.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([0.0, 0.0]), krt.tensor([3.0, 4.0])
+        >>> x.dist(y).item(), x.dist(y, 1).item()
+        (5.0, 7.0)
+        """
         return (self - self._lift(other, "other")).norm(real(p, "p"))
 
     def cdist(
@@ -160,6 +273,19 @@ class StatisticsMethods(_Below):
         -------
         Tensor
             Tensor of shape (..., P, R).
+
+        Raises
+        ------
+        DTypeError
+            One of the tensors does not hold floats.
+        ShapeError
+            The rows differ in length, `p` is negative, or `compute_mode` is unknown.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([[0.0, 0.0], [6.0, 8.0]]), krt.tensor([[0.0, 0.0], [3.0, 4.0]])
+        >>> x.cdist(y).tolist()
+        [[0.0, 5.0], [10.0, 5.0]]
         """
         modes = ("use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
         if compute_mode not in (f"{modes[0]}_if_necessary", *modes):
@@ -182,14 +308,65 @@ class StatisticsMethods(_Below):
     def pairwise_distance(
         self, x2: TensorBase, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
     ) -> Self:
-        """Return the `p`-norm of ``self - x2 + eps`` along the last axis."""
+        """Return the `p`-norm of ``self - x2 + eps`` along the last axis.
+
+        Parameters
+        ----------
+        x2 : Tensor
+            Tensor whose shape broadcasts with this one, `(*, n)`.
+        p : float
+            Order of the norm; see :meth:`norm`.
+        eps : float
+            Number added to each difference.
+        keepdim : bool
+            Whether to keep the last axis with size 1.
+
+        Returns
+        -------
+        Tensor
+            Tensor of shape `(*)`, or `(*, 1)` with `keepdim`, in the promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            The differences are not floats.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[0.0, 0.0], [3.0, 4.0]])
+        >>> x.pairwise_distance(krt.zeros(2, 2), eps=0.0).tolist()
+        [0.0, 5.0]
+        """
         gap = self - self._lift(x2, "x2") + real(eps, "eps")
         return gap.norm(real(p, "p"), -1, keepdim)
 
     def cosine_similarity(self, x2: TensorBase, dim: int = 1, eps: float = 1e-8) -> Self:
         """Return the cosine of the angle between vectors along `dim`.
 
-        Norms below `eps` count as `eps`. The two shapes broadcast.
+        Parameters
+        ----------
+        x2 : Tensor
+            Tensor whose shape broadcasts with this one.
+        dim : int
+            Axis of the vectors in the broadcast shape.
+        eps : float
+            Least norm: smaller norms count as `eps`.
+
+        Returns
+        -------
+        Tensor
+            Tensor of the broadcast shape without the axis `dim`, in the promoted dtype.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+
+        Examples
+        --------
+        >>> x, y = krt.tensor([[2.0, 0.0], [0.0, 2.0]]), krt.tensor([[5.0, 0.0], [5.0, 0.0]])
+        >>> x.cosine_similarity(y).tolist()
+        [1.0, 0.0]
         """
         other = self._lift(x2, "x2")
         a, b = (self._of(u) for u in self._unify(("x2", other)))
@@ -203,7 +380,32 @@ class StatisticsMethods(_Below):
         return (parts[0] * parts[1]).sum(axis).cast(narrow)
 
     def normalize(self, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12) -> Self:
-        """Divide this tensor by its `p`-norm along `dim`; norms below `eps` count as `eps`."""
+        """Divide this tensor by its `p`-norm along `dim`.
+
+        Parameters
+        ----------
+        p : float
+            Order of the norm; see :meth:`norm`.
+        dim : int or sequence of int
+            Axes over which the results have norm 1.
+        eps : float
+            Least divisor: smaller norms count as `eps`.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+
+        Examples
+        --------
+        >>> krt.tensor([[2.0, 2.0], [0.0, 0.0]]).normalize(p=1).tolist()
+        [[0.5, 0.5], [0.0, 0.0]]
+        """
         size = self.norm(real(p, "p"), dim, True)
         return self / size.clamp(min=real(eps, "eps"))
 
@@ -233,7 +435,37 @@ def std_mean(
     input: Tensor, dim: Dims = None, unbiased: bool | None = None,  # noqa: A002 - torch's name
     keepdim: bool = False, *, correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return standard deviation and mean over `dim`; see ``Tensor.std``."""
+    """Return standard deviation and mean over `dim`; see ``Tensor.std``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor of floats.
+    dim : int or sequence of int, optional
+        Axes to reduce; all by default, none for ``()``.
+    unbiased : bool, optional
+        PyTorch's older form of `correction`: True means 1, False means 0.
+    keepdim : bool
+        Whether to keep the reduced axes with size 1.
+    correction : float, optional
+        Number subtracted from the count of elements; 1 by default.
+
+    Returns
+    -------
+    tuple of Tensor
+        Pair (standard deviation, mean), in the dtype of `input`.
+
+    Raises
+    ------
+    DTypeError
+        The elements are not floats, or both `unbiased` and `correction` are given.
+
+    Examples
+    --------
+    >>> std, mean = krt.std_mean(krt.tensor([1.0, 2.0, 3.0]))
+    >>> std.item(), mean.item()
+    (1.0, 2.0)
+    """
     tensor_of(input, "std_mean: input")
     axes = None if isinstance(dim, bool) else dim
     spread = input.std(dim, unbiased, keepdim, correction=correction)
@@ -244,7 +476,37 @@ def var_mean(
     input: Tensor, dim: Dims = None, unbiased: bool | None = None,  # noqa: A002 - torch's name
     keepdim: bool = False, *, correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return variance and mean over `dim`; see ``Tensor.var``."""
+    """Return variance and mean over `dim`; see ``Tensor.var``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor of floats.
+    dim : int or sequence of int, optional
+        Axes to reduce; all by default, none for ``()``.
+    unbiased : bool, optional
+        PyTorch's older form of `correction`: True means 1, False means 0.
+    keepdim : bool
+        Whether to keep the reduced axes with size 1.
+    correction : float, optional
+        Number subtracted from the count of elements; 1 by default.
+
+    Returns
+    -------
+    tuple of Tensor
+        Pair (variance, mean), in the dtype of `input`.
+
+    Raises
+    ------
+    DTypeError
+        The elements are not floats, or both `unbiased` and `correction` are given.
+
+    Examples
+    --------
+    >>> var, mean = krt.var_mean(krt.tensor([1.0, 3.0]), correction=0)
+    >>> var.item(), mean.item()
+    (1.0, 2.0)
+    """
     tensor_of(input, "var_mean: input")
     axes = None if isinstance(dim, bool) else dim
     spread = input.var(dim, unbiased, keepdim, correction=correction)
