@@ -50,19 +50,37 @@ __all__ = ["MovementMethods"]
 
 @operations()
 class MovementMethods(_Below):
-    """Shapes, axes and padding. Nothing is copied until a kernel needs another layout."""
+    """Shapes, axes and padding. Nothing is copied until a kernel needs another layout.
+
+    Methods that return a view share the elements: an assignment to the view changes this tensor.
+    """
 
     __slots__ = ()
 
     # ---- shapes
 
     def reshape(self, *shape: Any) -> Self:
-        """Return the elements in another shape, in row-major order; one size may be -1.
+        """Return the elements in another shape, in row-major order.
+
+        Parameters
+        ----------
+        *shape : int, or one sequence of int
+            Sizes of the axes. One size may be -1: it follows from the number of elements.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor, of this shape and dtype.
 
         Raises
         ------
         ShapeError
-            The numbers of elements differ.
+            The numbers of elements differ, or more than one size is -1.
+
+        Examples
+        --------
+        >>> krt.arange(6).reshape(2, -1).tolist()
+        [[0, 1, 2], [3, 4, 5]]
         """
         wanted = self._infer_shape(shape_of(shape))
         if not views.is_viewable(self, wanted):
@@ -93,11 +111,48 @@ class MovementMethods(_Below):
         return shape
 
     def view_as(self, other: TensorBase) -> Self:
-        """Reshape this tensor to the shape of `other`."""
+        """Reshape this tensor to the shape of `other`; see :meth:`reshape`.
+
+        Parameters
+        ----------
+        other : Tensor
+            Tensor with as many elements.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Examples
+        --------
+        >>> krt.arange(6).view_as(krt.zeros(3, 2)).tolist()
+        [[0, 1], [2, 3], [4, 5]]
+        """
         return self.reshape(other.shape)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """Merge the axes from `start_dim` to `end_dim`, both included, into one."""
+        """Merge the axes from `start_dim` to `end_dim`, both included, into one.
+
+        Parameters
+        ----------
+        start_dim, end_dim : int
+            First and last axis to merge; by default all axes.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor. A tensor without axes becomes a vector of one element.
+
+        Raises
+        ------
+        ShapeError
+            `start_dim` comes after `end_dim`.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3, 4).flatten(1).shape
+        (2, 12)
+        """
         first = axis_of(start_dim, self.ndim, "start_dim")
         last = axis_of(end_dim, self.ndim, "end_dim")
         if self.ndim == 0:
@@ -108,7 +163,30 @@ class MovementMethods(_Below):
         return self.reshape(*self.dims[:first], joined, *self.dims[last + 1 :])
 
     def unflatten(self, dim: int, sizes: Sequence[Dim]) -> Self:
-        """Split axis `dim` into axes of the given sizes; one may be -1."""
+        """Split axis `dim` into axes of the given sizes.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to split.
+        sizes : sequence of int
+            Sizes whose product is the size of the axis. One may be -1: it follows from the others.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Raises
+        ------
+        ShapeError
+            The product of `sizes` is not the size of the axis.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 12).unflatten(1, (3, -1)).shape
+        (2, 3, 4)
+        """
         axis = own_axis(dim, self.ndim)
         shape = list(shape_of((sizes,), "sizes"))
         unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
@@ -127,22 +205,76 @@ class MovementMethods(_Below):
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
         """Remove all axes of size 1, or those of `dim` that have size 1.
 
+        Parameters
+        ----------
+        dim : int or sequence of int, optional
+            Axes to remove if their size is 1; all by default.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
         Raises
         ------
         VariableError
             Whether an axis has size 1 is unknown while the function is traced.
+
+        Examples
+        --------
+        >>> x = krt.zeros(1, 2, 1)
+        >>> x.squeeze().shape, x.squeeze(0).shape, x.squeeze(1).shape
+        ((2,), (2, 1), (1, 2, 1))
         """
         axes = axes_of(dim, self.ndim)
         gone = {i for i in axes if self.shape[i] == 1}
         return self.reshape(tuple(d for i, d in enumerate(self.dims) if i not in gone))
 
     def unsqueeze(self, dim: int) -> Self:
-        """Insert an axis of size 1 at `dim`."""
+        """Insert an axis of size 1 at `dim`.
+
+        Parameters
+        ----------
+        dim : int
+            Position of the new axis in the result; -1 puts it last.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Examples
+        --------
+        >>> x = krt.zeros(2, 3)
+        >>> x.unsqueeze(0).shape, x.unsqueeze(-1).shape
+        ((1, 2, 3), (2, 3, 1))
+        """
         axis = axis_of(dim, self.ndim + 1)
         return self.reshape(*self.dims[:axis], 1, *self.dims[axis:])
 
     def expand(self, *shape: Any) -> Self:
-        """Repeat axes of size 1 to `shape`; -1 keeps a size, and new axes come first."""
+        """Repeat axes of size 1 to `shape`; new axes come first.
+
+        Parameters
+        ----------
+        *shape : int, or one sequence of int
+            Sizes of the result. -1 keeps the size of an axis.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor. Repeated elements share memory, so that it cannot be assigned to.
+
+        Raises
+        ------
+        ShapeError
+            `shape` has too few axes, or another size where this tensor's axis is longer than 1.
+
+        Examples
+        --------
+        >>> krt.tensor([[1], [2]]).expand(-1, 3).tolist()
+        [[1, 1, 1], [2, 2, 2]]
+        """
         wanted = shape_of(shape)
         missing = len(wanted) - self.ndim
         if missing < 0:
@@ -164,15 +296,68 @@ class MovementMethods(_Below):
         return views.view(self, build.broadcast_to(node, new), below, views.EXPAND, new)
 
     def expand_as(self, other: TensorBase) -> Self:
-        """Expand this tensor to the shape of `other`."""
+        """Expand this tensor to the shape of `other`; see :meth:`expand`.
+
+        Parameters
+        ----------
+        other : Tensor
+            Tensor whose shape this one broadcasts to.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).expand_as(krt.zeros(2, 2)).tolist()
+        [[1, 2], [1, 2]]
+        """
         return self.expand(other.shape)
 
     def broadcast_to(self, *shape: Any) -> Self:
-        """Expand this tensor; the same as :meth:`expand`."""
+        """Expand this tensor; the same as :meth:`expand`.
+
+        Parameters
+        ----------
+        *shape : int, or one sequence of int
+            Sizes of the result. -1 keeps the size of an axis.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).broadcast_to(2, 2).tolist()
+        [[1, 2], [1, 2]]
+        """
         return self.expand(*shape)
 
     def repeat(self, *repeats: Any) -> Self:
-        """Repeat this tensor along each axis; new axes come first."""
+        """Repeat this tensor along each axis; new axes come first.
+
+        Parameters
+        ----------
+        *repeats : int, or one sequence of int
+            Number of copies along each axis of the result, at least one number for each axis.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this dtype.
+
+        Raises
+        ------
+        ShapeError
+            There are fewer numbers than axes, or a number is negative.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).repeat(2, 2).tolist()
+        [[1, 2, 1, 2], [1, 2, 1, 2]]
+        """
         counts = shape_of(repeats, "repeats")
         missing = len(counts) - self.ndim
         if missing < 0:
@@ -189,7 +374,23 @@ class MovementMethods(_Below):
         return self._of(build.reshape(node, whole))
 
     def tile(self, *dims: Any) -> Self:
-        """Repeat this tensor as :meth:`repeat` does; fewer numbers apply to the last axes."""
+        """Repeat this tensor as :meth:`repeat` does; fewer numbers apply to the last axes.
+
+        Parameters
+        ----------
+        *dims : int, or one sequence of int
+            Number of copies along each axis.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).tile(2).tolist()
+        [[1, 2, 1, 2], [3, 4, 3, 4]]
+        """
         counts = shape_of(dims, "dims")
         return self.repeat((1,) * (self.ndim - len(counts)) + counts)
 
@@ -202,7 +403,28 @@ class MovementMethods(_Below):
     # ---- axes
 
     def permute(self, *dims: Any) -> Self:
-        """Return the axes in the order `dims`."""
+        """Return the axes in the order `dims`.
+
+        Parameters
+        ----------
+        *dims : int, or one sequence of int
+            Each axis of this tensor once.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Raises
+        ------
+        ShapeError
+            `dims` does not name each axis once.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3, 4).permute(2, 0, 1).shape
+        (4, 2, 3)
+        """
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple | list) else dims
         axes = [axis_of(d, self.ndim, "dims") for d in order]
         if sorted(axes) != list(range(self.ndim)):
@@ -216,7 +438,23 @@ class MovementMethods(_Below):
         return views.view(self, build.permute(node, axes), below, views.PERMUTE, tuple(axes))
 
     def transpose(self, dim0: int, dim1: int) -> Self:
-        """Exchange two axes."""
+        """Exchange two axes.
+
+        Parameters
+        ----------
+        dim0, dim1 : int
+            Axes to exchange.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).transpose(0, 1).tolist()
+        [[1, 3], [2, 4]]
+        """
         a, b = axis_of(dim0, self.ndim, "dim0"), axis_of(dim1, self.ndim, "dim1")
         order = list(range(self.ndim))
         if self.ndim:
@@ -228,7 +466,30 @@ class MovementMethods(_Below):
     def movedim(
         self, source: int | Sequence[int], destination: int | Sequence[int]
     ) -> Self:
-        """Move the axes `source` to `destination`; the others keep their order."""
+        """Move the axes `source` to `destination`; the others keep their order.
+
+        Parameters
+        ----------
+        source : int or sequence of int
+            Axes to move.
+        destination : int or sequence of int
+            Their positions in the result.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Raises
+        ------
+        ShapeError
+            `source` and `destination` differ in length, or one of them names an axis twice.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3, 4).movedim(0, -1).shape
+        (3, 4, 2)
+        """
         pairs = []
         for value, name in ((source, "source"), (destination, "destination")):
             given = value if isinstance(value, tuple | list) else (value,)
@@ -252,7 +513,23 @@ class MovementMethods(_Below):
     moveaxis = movedim
 
     def t(self) -> Self:
-        """Return the transpose of a matrix; vectors and scalars stay."""
+        """Return the transpose of a matrix; vectors and scalars stay.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Raises
+        ------
+        ShapeError
+            There are more than two axes.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).t().tolist()
+        [[1, 3], [2, 4]]
+        """
         if self.ndim > 2:
             raise ShapeError(
                 f"t: expected at most 2 axes, not {self.ndim}; use mT for a batch of matrices"
@@ -261,18 +538,51 @@ class MovementMethods(_Below):
 
     @property
     def T(self) -> Self:  # noqa: N802 - torch's name
-        """The transpose: all axes in reverse order."""
+        """The transpose: all axes in reverse order. It is a view.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3, 4).T.shape
+        (4, 3, 2)
+        """
         return self._permuted(range(self.ndim)[::-1])
 
     @property
     def mT(self) -> Self:  # noqa: N802 - torch's name
-        """The transposes of a batch of matrices: the last two axes exchanged."""
+        """The transposes of a batch of matrices: the last two axes exchanged. It is a view.
+
+        Raises
+        ------
+        ShapeError
+            There are fewer than two axes.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3, 4).mT.shape
+        (2, 4, 3)
+        """
         if self.ndim < 2:
             raise ShapeError(f"mT: expected at least 2 axes, not {self.ndim}")
         return self.transpose(-2, -1)
 
     def flip(self, *dims: Any) -> Self:
-        """Reverse the order of the elements along `dims`."""
+        """Reverse the order of the elements along `dims`.
+
+        Parameters
+        ----------
+        *dims : int, or one sequence of int
+            Axes to reverse; none reverses nothing.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).flip(0).tolist()
+        [[3, 4], [1, 2]]
+        """
         axes = axes_of(
             dims[0] if len(dims) == 1 and isinstance(dims[0], tuple | list) else dims,
             self.ndim, "dims",
@@ -282,7 +592,29 @@ class MovementMethods(_Below):
     def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
         """Shift the elements by `shifts` along `dims`; those that leave one end enter at the other.
 
-        Without `dims` the elements shift in row-major order.
+        Parameters
+        ----------
+        shifts : int or sequence of int
+            Number of positions to shift by, one for each axis of `dims`. Negative numbers shift
+            towards the start.
+        dims : int or sequence of int, optional
+            Axes to shift along. Without it the elements shift in row-major order.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            The numbers of shifts and axes differ.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1, 2], [3, 4]])
+        >>> x.roll(1).tolist(), x.roll(1, 0).tolist()
+        ([[4, 1], [2, 3]], [[3, 4], [1, 2]])
         """
         moves = shifts if isinstance(shifts, tuple | list) else (shifts,)
         moves = [integer(m, "shifts") for m in moves]
@@ -347,7 +679,32 @@ class MovementMethods(_Below):
         return build.shrink(self.uop, bounds)
 
     def narrow(self, dim: int, start: Dim, length: Dim) -> Self:
-        """Return `length` elements of axis `dim` from `start` on; negative counts from the end."""
+        """Return `length` elements of axis `dim` from `start` on.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to slice.
+        start : int
+            Position of the first element; a negative one counts from the end.
+        length : int
+            Number of elements.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Raises
+        ------
+        ShapeError
+            The slice does not lie inside of the axis.
+
+        Examples
+        --------
+        >>> krt.arange(5).narrow(0, 1, 3).tolist()
+        [1, 2, 3]
+        """
         axis = own_axis(dim, self.ndim)
         start, length = shape_of((start, length), "start, length")
         size = self.dims[axis]
@@ -370,9 +727,34 @@ class MovementMethods(_Below):
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Split along `dim` into parts of size `split_size` or, for a sequence, of these sizes.
 
-        With one number the last part may be smaller. If the size of the axis is known only at run
-        time, the sizes of a sequence may be dynamic as well, as in ``x.split((2, x.shape[0] -
-        2))``. With one number, the bounds of the size must determine the number of parts.
+        If the size of the axis is known only at run time, the sizes of a sequence may be dynamic as
+        well, as in ``x.split((2, x.shape[0] - 2))``. With one number, the bounds of the size must
+        determine the number of parts.
+
+        Parameters
+        ----------
+        split_size : int or sequence of int
+            Size of each part, the last of which may be smaller; or sizes that add up to the size of
+            the axis.
+        dim : int
+            Axis to split.
+
+        Returns
+        -------
+        tuple of Tensor
+            Views of this tensor.
+
+        Raises
+        ------
+        ShapeError
+            `split_size` is below 1, the sizes do not add up, or the number of parts is unknown.
+
+        Examples
+        --------
+        >>> [part.tolist() for part in krt.arange(5).split(2)]
+        [[0, 1], [2, 3], [4]]
+        >>> [part.tolist() for part in krt.arange(5).split((1, 4))]
+        [[0], [1, 2, 3, 4]]
         """
         axis = own_axis(dim, self.ndim)
         size = self.dims[axis]
@@ -416,6 +798,30 @@ class MovementMethods(_Below):
 
         An axis of size 0 gives exactly `chunks` empty parts. If the size is known only at run time,
         its bounds must determine the number of parts.
+
+        Parameters
+        ----------
+        chunks : int
+            Largest number of parts, at least 1.
+        dim : int
+            Axis to split.
+
+        Returns
+        -------
+        tuple of Tensor
+            Views of this tensor.
+
+        Raises
+        ------
+        ShapeError
+            `chunks` is below 1, or the number of parts is unknown.
+
+        Examples
+        --------
+        >>> [part.tolist() for part in krt.arange(5).chunk(2)]
+        [[0, 1, 2], [3, 4]]
+        >>> len(krt.arange(6).chunk(4))  # three parts of size 2
+        3
         """
         chunks = integer(chunks, "chunks", 1)
         axis = own_axis(dim, self.ndim)
@@ -434,7 +840,29 @@ class MovementMethods(_Below):
         return self._parts(axis, [step] * (counts.pop() - 1))
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
-        """Return the slices along `dim`, without that axis."""
+        """Return the slices along `dim`, without that axis.
+
+        Parameters
+        ----------
+        dim : int
+            Axis whose slices to return. Its size must be fixed.
+
+        Returns
+        -------
+        tuple of Tensor
+            Views of this tensor.
+
+        Raises
+        ------
+        ShapeError
+            The size of the axis is known only at run time.
+
+        Examples
+        --------
+        >>> a, b = krt.tensor([[1, 2], [3, 4]]).unbind()
+        >>> a.tolist(), b.tolist()
+        ([1, 2], [3, 4])
+        """
         axis = own_axis(dim, self.ndim)
         size = self._static_size(axis, "unbind")
         if axis == 0:
@@ -451,6 +879,22 @@ class MovementMethods(_Below):
             below.
         dim1, dim2 : int
             Axes of the rows and the columns.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor, of shape `(*, n)`; `*` are the other axes.
+
+        Raises
+        ------
+        ShapeError
+            There are fewer than two axes, or `dim1` and `dim2` are the same.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1, 2], [3, 4]])
+        >>> x.diagonal().tolist(), x.diagonal(1).tolist()
+        ([1, 4], [2])
         """
         if self.ndim < 2:
             raise ShapeError(f"diagonal: expected at least 2 axes, not {self.ndim}")
@@ -498,10 +942,30 @@ class MovementMethods(_Below):
         pad : sequence of int
             Pairs (before, after), the last axis first. Negative numbers remove elements.
         mode : "constant", "reflect", "replicate" or "circular"
-            Elements to add. The last three modes take them from the tensor itself, see
-            :func:`kernelrt.tensor.nodes.pad_modes.padded`.
+            Elements to add: `value`; elements mirrored at the first and last element, which are not
+            repeated; the first and last element; or the elements of the other end. The last three
+            modes take one to three pairs, for a tensor with one or two more axes.
         value : number, optional
-            Constant to add, 0 by default. DTypeError if the dtype cannot represent it.
+            Constant to add, 0 by default. Integer tensors take it without its fraction.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this dtype.
+
+        Raises
+        ------
+        DTypeError
+            The dtype cannot represent `value`.
+        ShapeError
+            `mode` is unknown, the pairs do not fit the axes, or more elements are removed or
+            mirrored than there are.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[1, 2, 3]])
+        >>> x.pad((1, 2)).tolist(), x.pad((2, 0), "reflect").tolist()
+        ([[0, 1, 2, 3, 0, 0]], [[3, 2, 1, 2, 3]])
         """
         if mode != "constant" and mode not in pad_modes.MODES:
             known = ", ".join(map(repr, ["constant", *pad_modes.MODES]))
@@ -545,11 +1009,55 @@ class MovementMethods(_Below):
         return self._of(padded)
 
     def tril(self, diagonal: int = 0) -> Self:
-        """Set the elements above the given diagonal of the last two axes to zero."""
+        """Set the elements above the given diagonal of the last two axes to zero.
+
+        Parameters
+        ----------
+        diagonal : int
+            Last diagonal to keep: 0 is the main one, a positive number lies above it, a negative
+            one below.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            There are fewer than two axes.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).tril().tolist()
+        [[1, 0], [3, 4]]
+        """
         return self._triangle(diagonal, lower=True)
 
     def triu(self, diagonal: int = 0) -> Self:
-        """Set the elements below the given diagonal of the last two axes to zero."""
+        """Set the elements below the given diagonal of the last two axes to zero.
+
+        Parameters
+        ----------
+        diagonal : int
+            First diagonal to keep: 0 is the main one, a positive number lies above it, a negative
+            one below.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            There are fewer than two axes.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).triu(1).tolist()
+        [[0, 2], [0, 0]]
+        """
         return self._triangle(diagonal, lower=False)
 
     def _triangle(self, diagonal: int, *, lower: bool) -> Self:
@@ -568,6 +1076,16 @@ class MovementMethods(_Below):
         """Return this tensor with its elements in row-major order in memory.
 
         A view whose elements lie in another order is copied.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor, or a copy.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).t().contiguous().tolist()
+        [[1, 3], [2, 4]]
         """
         if not views.is_packed(self):
             return self.clone()
@@ -576,12 +1094,42 @@ class MovementMethods(_Below):
         return views.view(self, packed, below, views.CONTIGUOUS)
 
     def detach(self) -> Self:
-        """Return a view of this tensor without its history."""
+        """Return a view of this tensor without its history.
+
+        Gradients do not flow through it.
+
+        Returns
+        -------
+        Tensor
+            View that does not require a gradient.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0, 2.0], requires_grad=True)
+        >>> (x * x.detach()).sum().backward()
+        >>> x.grad.tolist()  # not [2.0, 4.0]
+        [1.0, 2.0]
+        """
         node, below = views.read(self)
         return views.view(self, tags.detach(node), below, views.DETACH)
 
     def clone(self) -> Self:
-        """Return a copy that an assignment to this tensor does not change."""
+        """Return a copy that an assignment to this tensor does not change.
+
+        Gradients flow through it.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1, 2])
+        >>> y = x.clone()
+        >>> x.zero_().tolist(), y.tolist()
+        ([0, 0], [1, 2])
+        """
         return self._of(UOp(Op.CONTIGUOUS, self.dtype, (self.uop,)))
 
 
