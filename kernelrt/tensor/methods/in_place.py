@@ -46,7 +46,8 @@ def _assigning(name: str) -> Callable[..., Any]:
     method.__code__ = method.__code__.replace(co_name=f"{name}_")  # errors name it
     method.__doc__ = (
         f"Assign the result of :meth:`{name}` to this tensor and return this tensor.\n\n"
-        "        It keeps its shape and dtype: see :class:`InPlaceMethods`.\n        "
+        f"        The parameters are those of :meth:`{name}`. The tensor keeps its shape and\n"
+        "        dtype; :class:`InPlaceMethods` lists the errors.\n        "
     )
     return method
 
@@ -89,6 +90,18 @@ class InPlaceMethods(_Below):
         function.
     JitError
         A traced function assigns to its argument.
+
+    Examples
+    --------
+    >>> x = krt.tensor([[1.0, -2.0], [-3.0, 4.0]])
+    >>> x.abs_().tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    >>> x[0] += 10
+    >>> x.tolist()
+    [[11.0, 12.0], [3.0, 4.0]]
+    >>> krt.tensor([1, 2]).add_(0.5)
+    Traceback (most recent call last):
+    kernelrt.errors.DTypeError: add_: the result is float32, which cannot be assigned to int64...
     """
 
     __slots__ = ()
@@ -236,6 +249,23 @@ class InPlaceMethods(_Below):
             Number to assign.
         wrap : bool
             Whether the diagonal of a tall matrix starts again one row below its end.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        ShapeError
+            There are fewer than two axes, or more than two of different sizes.
+        DTypeError
+            The dtype cannot represent `fill_value`.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3).fill_diagonal_(5).tolist()
+        [[5.0, 0.0, 0.0], [0.0, 5.0, 0.0]]
         """
         if self.ndim < 2 or (self.ndim > 2 and len(set(self.dims)) > 1):
             raise ShapeError(
