@@ -60,7 +60,19 @@ def gumbels(
 class DrawingMethods(_Below):
     """Random draws that depend on a tensor.
 
-    Each run of a jitted function draws new numbers.
+    Each run of a jitted function draws new numbers. Methods whose names end in ``_`` assign the
+    numbers to the tensor and return it. No gradient flows through them.
+
+    Raises
+    ------
+    GradientError
+        A method assigns to a parameter while gradients are recorded; see :func:`no_grad`.
+
+    Examples
+    --------
+    >>> x = krt.zeros(1000)
+    >>> x.uniform_(2, 3).amin().item() >= 2, x.amax().item() < 3
+    (True, True)
     """
 
     __slots__ = ()
@@ -70,7 +82,7 @@ class DrawingMethods(_Below):
     def bernoulli(
         self, p: float | None = None, *, generator: Generator | None = None
     ) -> Self:
-        """Draw ones with these probabilities, else zeros, in the shape and dtype of this tensor.
+        """Draw ones with these probabilities, else zeros.
 
         Parameters
         ----------
@@ -79,12 +91,24 @@ class DrawingMethods(_Below):
         generator : Generator, optional
             Generator to draw from.
 
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
         Raises
         ------
         DTypeError
             This tensor does not hold floats, and `p` is not given.
+        ShapeError
+            `p` lies outside of [0, 1].
         DomainError
             At run time, if a probability lies outside of [0, 1] or is NaN.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0, 1.0]).bernoulli().tolist()
+        [0.0, 1.0, 1.0]
         """
         if p is not None:
             return self._hits(_probability(p), generator)
@@ -99,7 +123,7 @@ class DrawingMethods(_Below):
         self, num_samples: int, replacement: bool = False, *,
         generator: Generator | None = None,
     ) -> Self:  # fmt: skip
-        """Draw positions with these probabilities: int64 of shape (num_samples,) or (n, num_samples).
+        """Draw positions with these probabilities.
 
         Parameters
         ----------
@@ -110,8 +134,15 @@ class DrawingMethods(_Below):
         generator : Generator, optional
             Generator to draw from.
 
+        Returns
+        -------
+        Tensor
+            int64 of shape (num_samples,) or (n, num_samples), for this tensor's (c,) or (n, c).
+
         Raises
         ------
+        DTypeError
+            This tensor does not hold floats.
         ShapeError
             This tensor is neither a vector nor a matrix, or has no positions, or without
             replacement fewer than `num_samples`.
@@ -121,16 +152,16 @@ class DrawingMethods(_Below):
 
         Notes
         -----
-        With replacement, positions are looked up in the cumulative sums, in float64. Without it,
-        they are the greatest quotients of probabilities and exponential random numbers (Efraimidis
-        and Spirakis, 2006). A position with probability 0 is never drawn.
+        The numbers of a row need not add up to 1. With replacement, positions are looked up in the
+        cumulative sums, in float64. Without it, they are the greatest quotients of probabilities
+        and exponential random numbers (Efraimidis and Spirakis, 2006). A position with probability
+        0 is never drawn.
 
         Examples
         --------
-        >>> import kernelrt as krt
-        >>> krt.tensor([0.0, 3.0]).multinomial(4, replacement=True)
-        tensor([1, 1, 1, 1])
-        """  # noqa: E501
+        >>> krt.tensor([0.0, 3.0]).multinomial(4, replacement=True).tolist()
+        [1, 1, 1, 1]
+        """
         check_floats(self.dtype, "multinomial")
         count = integer(num_samples, "num_samples", least=1)
         if self.ndim not in (1, 2):
@@ -189,6 +220,23 @@ class DrawingMethods(_Below):
             Axis of the categories.
         generator : Generator, optional
             Generator to draw from.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype, whose elements along `dim` add up to 1.
+
+        Raises
+        ------
+        DTypeError
+            This tensor does not hold floats.
+        ShapeError
+            `tau` is not above 0.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 0.0, 1000.0]).gumbel_softmax(hard=True).tolist()
+        [0.0, 0.0, 1.0]
         """
         del eps
         check_floats(self.dtype, "gumbel_softmax")
@@ -209,7 +257,32 @@ class DrawingMethods(_Below):
     def normal_(
         self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
-        """Assign numbers drawn from a normal distribution."""
+        """Assign numbers drawn from a normal distribution.
+
+        Parameters
+        ----------
+        mean, std : float
+            Mean and standard deviation, which is at least 0.
+        generator : Generator, optional
+            Generator to draw from.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        DTypeError
+            This tensor does not hold floats.
+        ShapeError
+            `std` is negative.
+
+        Examples
+        --------
+        >>> krt.zeros(2).normal_(5, std=0).tolist()
+        [5.0, 5.0]
+        """
         check_floats(self.dtype, "normal_")
         center, spread = real(mean, "mean"), random.at_least_zero(std, "std")
         return self._put(random.normal(
@@ -219,7 +292,33 @@ class DrawingMethods(_Below):
     def uniform_(
         self, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
-        """Assign numbers drawn uniformly from [`a`, `b`)."""
+        """Assign numbers drawn uniformly from [`a`, `b`).
+
+        Parameters
+        ----------
+        a, b : float
+            Limits. If they are equal, all numbers are `a`.
+        generator : Generator, optional
+            Generator to draw from.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        DTypeError
+            This tensor does not hold floats.
+        ShapeError
+            `a` is greater than `b`.
+
+        Examples
+        --------
+        >>> x = krt.zeros(2, 3).uniform_(-1, 0)
+        >>> (x < 0).all().item()
+        True
+        """
         low, high = real(a, "a"), real(b, "b")
         if not low <= high:
             raise ShapeError(f"a, b: expected a <= b, not {a} and {b}")
@@ -231,7 +330,32 @@ class DrawingMethods(_Below):
     def log_normal_(
         self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
     ) -> Self:
-        """Assign exponentials of numbers drawn from a normal distribution."""
+        """Assign exponentials of numbers drawn from a normal distribution.
+
+        Parameters
+        ----------
+        mean, std : float
+            Mean and standard deviation of the normal distribution; `std` is above 0.
+        generator : Generator, optional
+            Generator to draw from.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        DTypeError
+            This tensor does not hold floats.
+        ShapeError
+            `std` is not above 0.
+
+        Examples
+        --------
+        >>> (krt.zeros(100).log_normal_() > 0).all().item()
+        True
+        """
         check_floats(self.dtype, "log_normal_")
         if not real(std, "std") > 0:
             raise ShapeError(f"std: expected a number above 0, not {std}")
@@ -244,7 +368,32 @@ class DrawingMethods(_Below):
     def exponential_(
         self, lambd: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
-        """Assign numbers drawn from the exponential distribution of rate `lambd`."""
+        """Assign numbers drawn from the exponential distribution of rate `lambd`.
+
+        Parameters
+        ----------
+        lambd : float
+            Rate, above 0: the reciprocal of the mean.
+        generator : Generator, optional
+            Generator to draw from.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        DTypeError
+            This tensor does not hold floats.
+        ShapeError
+            `lambd` is not above 0.
+
+        Examples
+        --------
+        >>> (krt.zeros(100).exponential_(2.0) > 0).all().item()
+        True
+        """
         check_floats(self.dtype, "exponential_")
         if not real(lambd, "lambd") > 0:
             raise ShapeError(f"lambd: expected a number above 0, not {lambd}")
@@ -254,7 +403,34 @@ class DrawingMethods(_Below):
     def cauchy_(
         self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
-        """Assign numbers drawn from a Cauchy distribution."""
+        """Assign numbers drawn from a Cauchy distribution.
+
+        Parameters
+        ----------
+        median : float
+            Center of the distribution.
+        sigma : float
+            Half of the width at half of the maximal density, above 0.
+        generator : Generator, optional
+            Generator to draw from.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        DTypeError
+            This tensor does not hold floats.
+        ShapeError
+            `sigma` is not above 0.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3).cauchy_(median=1.0).shape
+        (2, 3)
+        """
         check_floats(self.dtype, "cauchy_")
         if not real(sigma, "sigma") > 0:
             raise ShapeError(f"sigma: expected a number above 0, not {sigma}")
@@ -262,7 +438,32 @@ class DrawingMethods(_Below):
         return self._put((angle.tan() * sigma + real(median, "median")).cast(self.dtype))
 
     def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
-        """Assign the number of trials, of probability `p` each, up to the first success."""
+        """Assign the number of trials, of probability `p` each, up to the first success.
+
+        Parameters
+        ----------
+        p : float
+            Probability of a success, above 0 and below 1.
+        generator : Generator, optional
+            Generator to draw from.
+
+        Returns
+        -------
+        Tensor
+            This tensor, with numbers of at least 1.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds bools.
+        ShapeError
+            `p` is not between 0 and 1, exclusive.
+
+        Examples
+        --------
+        >>> (krt.zeros(100, dtype=krt.int64).geometric_(0.5) >= 1).all().item()
+        True
+        """
         if not 0 < real(p, "p") < 1:
             raise ShapeError(f"p: expected a probability between 0 and 1, exclusive, not {p}")
         if self.dtype.is_bool:
@@ -272,7 +473,34 @@ class DrawingMethods(_Below):
         return self._put(trials.clamp(min=1).cast(self.dtype))
 
     def bernoulli_(self, p: Any = 0.5, *, generator: Generator | None = None) -> Self:
-        """Assign ones with probability `p`, a number or a tensor of probabilities, else zeros."""
+        """Assign ones with probability `p`, a number or a tensor of probabilities, else zeros.
+
+        Parameters
+        ----------
+        p : float or Tensor of floats
+            Probabilities. A tensor expands to the shape of this tensor.
+        generator : Generator, optional
+            Generator to draw from.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        DTypeError
+            `p` is a tensor that does not hold floats.
+        ShapeError
+            `p` is a number outside of [0, 1], or its shape does not expand to that of this tensor.
+        DomainError
+            At run time, if an element of `p` lies outside of [0, 1] or is NaN.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 2).bernoulli_(krt.tensor([0.0, 1.0])).tolist()
+        [[0.0, 1.0], [0.0, 1.0]]
+        """
         if isinstance(p, int | float):
             return self._put(self._hits(_probability(p), generator))
 
@@ -289,9 +517,32 @@ class DrawingMethods(_Below):
     ) -> Self:  # fmt: skip
         """Assign integers drawn uniformly from [`from_`, `to`).
 
-        A single argument is `to`, with `from_` 0. By default they range from 0 to the greatest
-        number of the dtype, or for floats to the limit up to which the dtype represents every
-        integer.
+        By default they range from 0 to the greatest number of the dtype, or for floats to the limit
+        up to which the dtype represents every integer.
+
+        Parameters
+        ----------
+        from_, to : int, optional
+            Limits. A single argument is `to`, with `from_` 0.
+        generator : Generator, optional
+            Generator to draw from.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        DTypeError
+            The dtype cannot represent all of the integers.
+        ShapeError
+            `from_` is not below `to`.
+
+        Examples
+        --------
+        >>> krt.zeros(3).random_(7, 8).tolist()
+        [7.0, 7.0, 7.0]
         """
         if from_ is not None and to is None:
             from_, to = 0, from_
@@ -338,11 +589,35 @@ def randperm(
     n: int, dtype: object = None, *, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return the integers from 0 to `n` - 1 in random order, as int64 by default.
+    """Return the integers from 0 to `n` - 1 in random order.
+
+    Parameters
+    ----------
+    n : int
+        Number of integers, at least 0.
+    dtype : DType, optional
+        Dtype of the result, by default int64.
+    device : optional
+        For compatibility: only the CPU exists.
+    requires_grad : bool
+        Whether gradients are computed for the result, which must then hold floats.
+    generator : Generator, optional
+        Generator to draw from.
+
+    Returns
+    -------
+    Tensor
+        Tensor of shape (n,).
+
+    Raises
+    ------
+    DTypeError
+        `dtype` cannot represent all of the integers.
+    ShapeError
+        `n` is negative.
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> sorted(krt.randperm(4).tolist())
     [0, 1, 2, 3]
     """
