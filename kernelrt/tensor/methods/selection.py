@@ -108,6 +108,14 @@ class SelectionMethods(_Below):
         ------
         JitError
             A function is traced, and `size` is not given.
+
+        Examples
+        --------
+        >>> x = krt.tensor([[0, 3], [4, 0]])
+        >>> x.nonzero().tolist()
+        [[0, 1], [1, 0]]
+        >>> x[x.nonzero(as_tuple=True)].tolist()
+        [3, 4]
         """
         several = flag(as_tuple, "as_tuple")
         if size is None and self.ndim and not several:
@@ -124,7 +132,31 @@ class SelectionMethods(_Below):
         )
 
     def argwhere(self, *, size: int | None = None, fill_value: int = 0) -> Self:
-        """Return the positions of nonzero elements, a row for each, as :meth:`nonzero` does."""
+        """Return the positions of nonzero elements, a row for each, as :meth:`nonzero` does.
+
+        Parameters
+        ----------
+        size : int, optional
+            Number of positions to return: surplus ones are dropped, missing ones are `fill_value`.
+            Required in a traced function.
+        fill_value : int
+            Index that fills missing positions.
+
+        Returns
+        -------
+        Tensor
+            int64 of shape (count, axes).
+
+        Raises
+        ------
+        JitError
+            A function is traced, and `size` is not given.
+
+        Examples
+        --------
+        >>> krt.tensor([[0, 3], [4, 0]]).argwhere().tolist()
+        [[0, 1], [1, 0]]
+        """
         found = self.nonzero(size=size, fill_value=fill_value)
         assert not isinstance(found, tuple)
         return found
@@ -157,6 +189,24 @@ class SelectionMethods(_Below):
             Required in a traced function.
         fill_value : number
             Value of missing elements.
+
+        Returns
+        -------
+        Tensor
+            Vector of this dtype.
+
+        Raises
+        ------
+        DTypeError
+            `mask` does not hold bools.
+        JitError
+            A function is traced, and `size` is not given.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1, -2, 3])
+        >>> x.masked_select(x > 0).tolist(), x.masked_select(x > 0, size=3).tolist()
+        ([1, 3], [1, 3, 0])
         """
         where = self._lift(mask, "mask")
         check_bools(where.dtype, "mask")
@@ -210,6 +260,19 @@ class SelectionMethods(_Below):
         Tensor or tuple of Tensor
             The unique elements, then the positions and the counts if requested. Each NaN is an
             element of its own.
+
+        Raises
+        ------
+        JitError
+            A function is traced, and `size` is not given.
+        ShapeError
+            Both `size` and `dim` are given.
+
+        Examples
+        --------
+        >>> values, counts = krt.tensor([3, 1, 3]).unique(return_counts=True)
+        >>> values.tolist(), counts.tolist()
+        ([1, 3], [1, 2])
         """
         flag(sorted, "sorted")
         asked = (flag(return_inverse, "return_inverse"), flag(return_counts, "return_counts"))
@@ -235,7 +298,37 @@ class SelectionMethods(_Below):
     ) -> Any:  # fmt: skip
         """Return the first element of every run of equal ones.
 
-        The parameters are those of :meth:`unique`.
+        Parameters
+        ----------
+        return_inverse : bool
+            Whether to return the number of the run of each element.
+        return_counts : bool
+            Whether to return the length of each run.
+        dim : int, optional
+            Axis whose slices to compare, instead of elements.
+        size : int, optional
+            Number of runs to return, as in :meth:`unique`. Required in a traced function; only
+            without `dim`.
+        fill_value : number, optional
+            Value of missing elements; the first element by default.
+
+        Returns
+        -------
+        Tensor or tuple of Tensor
+            The elements, then the numbers and the lengths of the runs if requested.
+
+        Raises
+        ------
+        JitError
+            A function is traced, and `size` is not given.
+        ShapeError
+            Both `size` and `dim` are given.
+
+        Examples
+        --------
+        >>> values, counts = krt.tensor([1, 1, 2, 1]).unique_consecutive(return_counts=True)
+        >>> values.tolist(), counts.tolist()
+        ([1, 2, 1], [2, 1, 1])
         """
         asked = (flag(return_inverse, "return_inverse"), flag(return_counts, "return_counts"))
         if size is not None:
@@ -314,6 +407,16 @@ class SelectionMethods(_Below):
         ------
         IndexBoundsError
             At run time, if an element is negative, or at least `size`.
+        ShapeError
+            This tensor is no vector of integers, or `weights` has another shape.
+        JitError
+            A function is traced, and `size` is not given.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1, 1, 3])
+        >>> x.bincount().tolist(), x.bincount(krt.tensor([0.5, 0.5, 2.0])).tolist()
+        ([0, 2, 0, 1], [0.0, 1.0, 0.0, 2.0])
         """
         if self.ndim != 1 or not self.dtype.is_int:
             raise ShapeError(
@@ -353,11 +456,25 @@ class SelectionMethods(_Below):
             stand for the least and the greatest element. Elements outside of all bins, and NaN, are
             not counted.
 
+        Returns
+        -------
+        Tensor
+            Counts in this dtype, of shape (bins,).
+
         Raises
         ------
+        DTypeError
+            The elements are not floats.
+        ShapeError
+            `bins` is below 1, or `min` is greater than `max`.
         DomainError
             At run time, if the range comes from the elements and one of its ends is NaN or
             infinite.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, 1.0, 2.0, 3.0, 3.5]).histc(4, 0, 4).tolist()
+        [1.0, 1.0, 1.0, 2.0]
         """
         check_floats(self.dtype, "histc")
         count = integer(bins, "bins", 1)

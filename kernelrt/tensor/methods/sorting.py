@@ -46,7 +46,14 @@ _COMPARED: Final = 64
 
 
 class Ranked(NamedTuple, Generic[_T]):
-    """Elements selected by order, and their positions along the axis."""
+    """Elements selected by order, and their positions along the axis.
+
+    Examples
+    --------
+    >>> values, indices = krt.tensor([3.0, 1.0, 2.0]).topk(2)
+    >>> values.tolist(), indices.tolist()
+    ([3.0, 2.0], [0, 2])
+    """
 
     values: _T
     indices: _T
@@ -154,11 +161,10 @@ class OrderingMethods(_Below):
         Returns
         -------
         Ranked
-            ``values``, and ``indices`` in int64.
+            ``values`` in this dtype, and ``indices`` in int64, both of this shape.
 
         Examples
         --------
-        >>> import kernelrt as krt
         >>> values, indices = krt.tensor([3.0, 1.0, 2.0]).sort()
         >>> values.tolist(), indices.tolist()
         ([1.0, 2.0, 3.0], [1, 2, 0])
@@ -170,13 +176,44 @@ class OrderingMethods(_Below):
         return Ranked(self._of(picked(node, positions, axis)), self._of(positions))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Self:
-        """Return the ``indices`` of :meth:`sort`."""
+        """Return the ``indices`` of :meth:`sort`.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to sort along.
+        descending : bool
+            Whether the greatest elements come first.
+        stable : bool
+            For compatibility: equal elements keep their order either way.
+
+        Returns
+        -------
+        Tensor
+            int64 of this shape.
+
+        Examples
+        --------
+        >>> krt.tensor([3.0, 1.0, 2.0]).argsort().tolist()
+        [1, 2, 0]
+        """
         flag(stable, "stable")
         axis = axis_of(dim, self.ndim)
         return self._of(sorted_positions(self.uop, axis, descending=flag(descending, "descending")))
 
     def msort(self) -> Self:
-        """Sort the elements along the first axis."""
+        """Sort the elements along the first axis.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Examples
+        --------
+        >>> krt.tensor([[3, 1], [2, 5]]).msort().tolist()
+        [[2, 1], [3, 5]]
+        """
         return self.sort(0).values
 
     def topk(
@@ -196,6 +233,22 @@ class OrderingMethods(_Below):
             Whether to select the greatest elements. NaN counts as the greatest.
         sorted : bool
             For compatibility: the result is in order either way.
+
+        Returns
+        -------
+        Ranked
+            ``values`` in this dtype, and ``indices`` in int64; the size of `dim` is `k`.
+
+        Raises
+        ------
+        ShapeError
+            `k` is negative, or greater than the size of `dim`.
+
+        Examples
+        --------
+        >>> values, indices = krt.tensor([3.0, 1.0, 2.0]).topk(2)
+        >>> values.tolist(), indices.tolist()
+        ([3.0, 2.0], [0, 2])
         """
         axis = axis_of(dim, self.ndim)
         flag(sorted, "sorted")
@@ -219,7 +272,33 @@ class OrderingMethods(_Below):
         return count
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
-        """Return the `k`-th least element along `dim`, counted from 1, and its position."""
+        """Return the `k`-th least element along `dim`, counted from 1, and its position.
+
+        Parameters
+        ----------
+        k : int
+            Rank of the element, from 1 to the size of `dim`.
+        dim : int
+            Axis to select along.
+        keepdim : bool
+            Whether to keep the axis with size 1.
+
+        Returns
+        -------
+        Ranked
+            ``values`` in this dtype, and ``indices`` in int64.
+
+        Raises
+        ------
+        ShapeError
+            `k` is below 1, or greater than the size of `dim`.
+
+        Examples
+        --------
+        >>> value, index = krt.tensor([3.0, 1.0, 2.0]).kthvalue(2)
+        >>> value.item(), index.item()
+        (2.0, 2)
+        """
         axis = axis_of(dim, self.ndim)
         count = self._rank_of(k, axis, least=1)
         return self._ranked(axis, build.full(count - 1, dt.int64, self._one_along(axis)), keepdim)
@@ -263,13 +342,66 @@ class OrderingMethods(_Below):
     def median(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
         """Return the lower median: of all elements, or (values, indices) along `dim`.
 
-        The median is NaN if there is a NaN or no element. Without `dim` the gradient is shared
-        equally among elements that equal the median.
+        The median is NaN if there is a NaN. Without `dim` the median of no floats is NaN as well,
+        and the gradient is shared equally among elements that equal the median.
+
+        Parameters
+        ----------
+        dim : int, optional
+            Axis to reduce; all by default.
+        keepdim : bool
+            Whether to keep the axis `dim` with size 1.
+
+        Returns
+        -------
+        Tensor or Ranked
+            Tensor of shape () without `dim`. With an axis, a :class:`Ranked`: ``values`` in this
+            dtype, and ``indices`` in int64.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds bools.
+        ShapeError
+            A reduced axis is empty, except for floats without `dim`.
+
+        Examples
+        --------
+        >>> krt.tensor([3.0, 1.0, 2.0, 4.0]).median().item()  # the lower one of 2 and 3
+        2.0
+        >>> values, indices = krt.tensor([[3, 1, 2], [4, 6, 5]]).median(1)
+        >>> values.tolist(), indices.tolist()
+        ([2, 5], [2, 2])
         """
         return self._median(dim, keepdim, "median", ignore=False)
 
     def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
-        """Return the :meth:`median` without the elements that are NaN."""
+        """Return the :meth:`median` without the elements that are NaN.
+
+        Parameters
+        ----------
+        dim : int, optional
+            Axis to reduce; all by default.
+        keepdim : bool
+            Whether to keep the axis `dim` with size 1.
+
+        Returns
+        -------
+        Tensor or Ranked
+            As for :meth:`median`; NaN where all elements are NaN.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds bools.
+        ShapeError
+            A reduced axis is empty, except for floats without `dim`.
+
+        Examples
+        --------
+        >>> krt.tensor([3.0, krt.nan, 2.0, 4.0]).nanmedian().item()
+        3.0
+        """
         return self._median(dim, keepdim, "nanmedian", ignore=True)
 
     def _median(
@@ -294,6 +426,8 @@ class OrderingMethods(_Below):
     ) -> Self:  # fmt: skip
         """Return the quantiles of probability `q` along `dim`.
 
+        If there is a NaN, all quantiles are NaN.
+
         Parameters
         ----------
         q : float, sequence of float, or Tensor of one axis at most
@@ -306,6 +440,12 @@ class OrderingMethods(_Below):
             Method between the two nearest elements: "linear", "lower", "higher", "nearest" or
             "midpoint".
 
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype, of shape (count of `q`, remaining axes); without the first axis if
+            `q` is one number.
+
         Raises
         ------
         DTypeError
@@ -314,6 +454,12 @@ class OrderingMethods(_Below):
             `q` lies outside of [0, 1], or there are no elements.
         DomainError
             At run time, if `q` is a tensor and lies outside of [0, 1] or is NaN.
+
+        Examples
+        --------
+        >>> x = krt.tensor([0.0, 1.0, 2.0, 3.0])
+        >>> x.quantile(0.5).item(), x.quantile([0.25, 1.0]).tolist()
+        (1.5, [0.75, 3.0])
         """
         return self._quantile(q, dim, keepdim, interpolation, "quantile", ignore=False)
 
@@ -321,7 +467,35 @@ class OrderingMethods(_Below):
         self, q: Shares, dim: int | None = None, keepdim: bool = False, *,
         interpolation: str = "linear",
     ) -> Self:  # fmt: skip
-        """Return the :meth:`quantile` without the elements that are NaN."""
+        """Return the :meth:`quantile` without the elements that are NaN.
+
+        Parameters
+        ----------
+        q : float, sequence of float, or Tensor of one axis at most
+            Probabilities from 0 to 1. Several give a first axis of the result.
+        dim : int, optional
+            Axis to reduce; by default, all elements are flattened.
+        keepdim : bool
+            Whether to keep the axis with size 1.
+        interpolation : str
+            Method between the two nearest elements: "linear", "lower", "higher", "nearest" or
+            "midpoint".
+
+        Returns
+        -------
+        Tensor
+            As for :meth:`quantile`; NaN where all elements are NaN.
+
+        Raises
+        ------
+        DTypeError, ShapeError, DomainError
+            As for :meth:`quantile`.
+
+        Examples
+        --------
+        >>> krt.tensor([0.0, krt.nan, 3.0]).nanquantile(0.5).item()
+        1.5
+        """
         return self._quantile(q, dim, keepdim, interpolation, "nanquantile", ignore=True)
 
     def _quantile(
@@ -391,7 +565,31 @@ class OrderingMethods(_Below):
         return self._of(found)
 
     def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
-        """Return the most frequent element along `dim` (the least if tied) and its last index."""
+        """Return the most frequent element along `dim` (the least if tied) and its last index.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to reduce.
+        keepdim : bool
+            Whether to keep the axis with size 1.
+
+        Returns
+        -------
+        Ranked
+            ``values`` in this dtype, and ``indices`` in int64.
+
+        Raises
+        ------
+        ShapeError
+            The axis is empty.
+
+        Examples
+        --------
+        >>> value, index = krt.tensor([3, 1, 3, 1, 2]).mode()
+        >>> value.item(), index.item()
+        (1, 3)
+        """
         axis = axis_of(dim, self.ndim)
         self._check_filled("mode", axis)
         if self.ndim == 0:
@@ -430,6 +628,22 @@ class OrderingMethods(_Below):
             Whether to return int32 instead of int64.
         sorter : Tensor, optional
             Order that sorts the elements, from :meth:`argsort`.
+
+        Returns
+        -------
+        Tensor
+            int64, or int32, of the shape of `values`.
+
+        Raises
+        ------
+        ShapeError
+            This tensor has no axis, the leading axes differ, or `side` contradicts `right`.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0, 3.0, 5.0])
+        >>> x.searchsorted(krt.tensor([3.0, 4.0])).tolist(), x.searchsorted(3.0, right=True).item()
+        ([1, 2], 2)
         """
         sequence = self if sorter is None else self.gather(-1, self._lift(sorter, "sorter"))
         wanted = self._lift(values, "values")
@@ -458,6 +672,30 @@ class OrderingMethods(_Below):
         """Return for each element the number of its interval between sorted `boundaries`.
 
         This is ``boundaries.searchsorted(self)``, see :meth:`searchsorted`.
+
+        Parameters
+        ----------
+        boundaries : Tensor
+            Sorted vector.
+        out_int32 : bool
+            Whether to return int32 instead of int64.
+        right : bool
+            Whether an element that equals a boundary belongs to the interval after it.
+
+        Returns
+        -------
+        Tensor
+            int64, or int32, of this shape: 0 up to the number of boundaries.
+
+        Raises
+        ------
+        ShapeError
+            `boundaries` is not a vector.
+
+        Examples
+        --------
+        >>> krt.tensor([0.5, 1.0, 4.0]).bucketize(krt.tensor([1.0, 3.0])).tolist()
+        [0, 0, 2]
         """
         edges = self._lift(boundaries, "boundaries")
         if edges.ndim != 1:
@@ -479,9 +717,19 @@ class OrderingMethods(_Below):
         invert : bool
             Whether to return the opposite.
 
+        Returns
+        -------
+        Tensor
+            Bools of this shape.
+
         Notes
         -----
         NaN is never one of them, as it does not equal itself.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2, 3]).isin(krt.tensor([2, 3])).tolist()
+        [False, True, True]
         """
         flag(assume_unique, "assume_unique")
         among = self._lift(test_elements, "test_elements").reshape(-1)
