@@ -102,10 +102,26 @@ class ScatteringMethods(_Below):
         reduce : str, optional
             "add" or "multiply" to combine `src` with the element there instead of replacing it.
 
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
         Raises
         ------
         IndexBoundsError
             At run time, if an index lies outside of [0, size of `dim`).
+        DTypeError
+            `index` holds no integers, `src` has another dtype, or not exactly one of `src` and
+            `value` is given.
+        ShapeError
+            `index` or `src` has an unsuitable shape, or `reduce` is unknown.
+
+        Examples
+        --------
+        >>> index = krt.tensor([[1, 0, 1]])
+        >>> krt.zeros(2, 3).scatter(0, index, krt.tensor([[1.0, 2.0, 3.0]])).tolist()
+        [[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]]
         """
         if (src is None) == (value is None):
             raise DTypeError("src, value: expected exactly one of the two, a Tensor or a number")
@@ -139,9 +155,25 @@ class ScatteringMethods(_Below):
         include_self : bool
             Whether the element of this tensor takes part in the reduction.
 
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        IndexBoundsError, DTypeError, ShapeError
+            As for :meth:`scatter`.
+
         Notes
         -----
         The gradient of a maximum or minimum is shared equally among the elements that equal it.
+
+        Examples
+        --------
+        >>> index, src = krt.tensor([0, 0, 2]), krt.tensor([2.0, 3.0, 4.0])
+        >>> krt.ones(3).scatter_reduce(0, index, src, "amax").tolist()
+        [3.0, 1.0, 4.0]
         """
         _check_reducer(reduce, tuple(_REDUCERS))
         include_self = flag(include_self, "include_self")
@@ -169,6 +201,26 @@ class ScatteringMethods(_Below):
             Tensor of this tensor's dtype and, apart from `dim`, its shape.
         alpha : number
             Factor of the slices.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, if an index lies outside of [0, size of `dim`).
+        DTypeError
+            `source` has another dtype.
+        ShapeError
+            `index` is no vector of integers, or `source` has another shape.
+
+        Examples
+        --------
+        >>> index, source = krt.tensor([2, 2]), krt.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> krt.zeros(3, 2).index_add(0, index, source).tolist()
+        [[0.0, 0.0], [0.0, 0.0], [4.0, 6.0]]
         """
         def rule(base: UOp, values: UOp, positions: Sequence[UOp]) -> UOp:
             if alpha != 1:
@@ -181,7 +233,31 @@ class ScatteringMethods(_Below):
     def index_copy(self, dim: int, index: TensorBase, source: TensorBase) -> Self:
         """Return this tensor with slices of `source` at positions `index`.
 
-        Among equal positions the last one wins. The parameters are those of :meth:`index_add`.
+        Among equal positions the last one wins.
+
+        Parameters
+        ----------
+        dim : int
+            Axis of the slices.
+        index : Tensor
+            Vector of integers, one for each slice of `source`.
+        source : Tensor
+            Tensor of this tensor's dtype and, apart from `dim`, its shape.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        IndexBoundsError, DTypeError, ShapeError
+            As for :meth:`index_add`.
+
+        Examples
+        --------
+        >>> krt.zeros(3).index_copy(0, krt.tensor([2, 0]), krt.tensor([5.0, 6.0])).tolist()
+        [6.0, 0.0, 5.0]
         """
         return self._by_slices(dim, index, source, replaced)
 
@@ -191,7 +267,34 @@ class ScatteringMethods(_Below):
     ) -> Self:  # fmt: skip
         """Return this tensor with slices of `source` reduced into those at positions `index`.
 
-        The parameters are those of :meth:`index_add` and :meth:`scatter_reduce`, without "sum".
+        Parameters
+        ----------
+        dim : int
+            Axis of the slices.
+        index : Tensor
+            Vector of integers, one for each slice of `source`.
+        source : Tensor
+            Tensor of this tensor's dtype and, apart from `dim`, its shape.
+        reduce : str
+            Reduction: "prod", "mean", "amax" or "amin"; for sums use :meth:`index_add`. Means of
+            integers are rounded down.
+        include_self : bool
+            Whether the elements of this tensor take part in the reduction.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        IndexBoundsError, DTypeError, ShapeError
+            As for :meth:`index_add`, or `reduce` is unknown (ShapeError).
+
+        Examples
+        --------
+        >>> krt.ones(3).index_reduce(0, krt.tensor([2, 2]), krt.tensor([5.0, 2.0]), "prod").tolist()
+        [1.0, 1.0, 10.0]
         """
         _check_reducer(reduce, ("prod", "mean", "amax", "amin"))
         include_self = flag(include_self, "include_self")
@@ -205,7 +308,33 @@ class ScatteringMethods(_Below):
     def index_fill(self, dim: int, index: TensorBase, value: Operand) -> Self:
         """Return this tensor with `value`, one element, in the slices at positions `index`.
 
-        Negative positions count from the end.
+        Parameters
+        ----------
+        dim : int
+            Axis of the slices.
+        index : Tensor
+            Vector of integers. Negative positions count from the end.
+        value : number, or Tensor without axes
+            Element to write.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, if a position is out of range.
+        DTypeError
+            The dtype cannot represent `value`.
+        ShapeError
+            `index` is no vector of integers, or `value` has axes.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3).index_fill(1, krt.tensor([0, -1]), 7).tolist()
+        [[7.0, 0.0, 7.0], [7.0, 0.0, 7.0]]
         """
         axis = axis_of(dim, self.ndim)
         fill = self._one(value)
@@ -269,12 +398,27 @@ class ScatteringMethods(_Below):
     def take(self, index: TensorBase) -> Self:
         """Return the elements at positions in row-major order, in the shape of `index`.
 
-        Negative positions count from the end.
+        Parameters
+        ----------
+        index : Tensor
+            Integers. Negative positions count from the end.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this dtype, of the shape of `index`.
 
         Raises
         ------
         IndexBoundsError
             At run time, if a position is out of range.
+        DTypeError
+            `index` holds no integers.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).take(krt.tensor([3, -4])).tolist()
+        [4, 1]
         """
         return self.reshape(-1)[self._whole(index)]
 
@@ -289,6 +433,25 @@ class ScatteringMethods(_Below):
             Tensor with as many elements as `index`, of this tensor's dtype.
         accumulate : bool
             Whether to add the elements. Otherwise the last of equal positions wins.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, if a position is out of range.
+        DTypeError
+            `index` holds no integers, or `source` has another dtype.
+        ShapeError
+            `source` has another number of elements than `index`.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 2).put(krt.tensor([3, 0]), krt.tensor([5.0, 6.0])).tolist()
+        [[6.0, 0.0], [0.0, 5.0]]
         """
         positions = self._whole(index)
         values = self._of_own_type(self._lift(source, "source"), "source")
@@ -324,6 +487,26 @@ class ScatteringMethods(_Below):
             Tensor of this tensor's dtype that broadcasts to the selected elements.
         accumulate : bool
             Whether to add the values. Otherwise the last of several values for one element wins.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, if an index is out of range.
+        DTypeError
+            `indices` is no tuple or list, or `values` has another dtype.
+        ShapeError
+            `values` does not broadcast to the selected elements.
+
+        Examples
+        --------
+        >>> places = (krt.tensor([0, 1]), krt.tensor([1, 0]))
+        >>> krt.zeros(2, 2).index_put(places, krt.tensor([5.0, 6.0])).tolist()
+        [[0.0, 5.0], [6.0, 0.0]]
         """
         if not isinstance(indices, tuple | list):
             raise DTypeError(
@@ -346,10 +529,23 @@ class ScatteringMethods(_Below):
         source : Tensor
             Tensor of this tensor's dtype with at least as many elements as the mask selects.
 
+        Returns
+        -------
+        Tensor
+            New tensor of the broadcast shape and this dtype.
+
         Raises
         ------
         IndexBoundsError
             At run time, if `source` has too few elements.
+        DTypeError
+            `mask` does not hold bools, or `source` has another dtype.
+
+        Examples
+        --------
+        >>> mask = krt.tensor([True, False, True])
+        >>> krt.zeros(3).masked_scatter(mask, krt.tensor([1.0, 2.0])).tolist()
+        [1.0, 0.0, 2.0]
         """
         where = self._lift(mask, "mask")
         check_bools(where.dtype, "mask")
@@ -370,11 +566,61 @@ class ScatteringMethods(_Below):
         return self._of(build.reshape(out, base.shape))
 
     def select(self, dim: int, index: int) -> Self:
-        """Return the slice at position `index` of axis `dim`, without that axis."""
+        """Return the slice at position `index` of axis `dim`, without that axis.
+
+        Parameters
+        ----------
+        dim : int
+            Axis to index.
+        index : int
+            Position; a negative one counts from the end.
+
+        Returns
+        -------
+        Tensor
+            View of this tensor.
+
+        Raises
+        ------
+        IndexBoundsError
+            `index` is out of range.
+
+        Examples
+        --------
+        >>> krt.tensor([[1, 2], [3, 4]]).select(1, -1).tolist()
+        [2, 4]
+        """
         return self[(*(slice(None),) * own_axis(dim, self.ndim), index)]
 
     def select_scatter(self, src: TensorBase, dim: int, index: int) -> Self:
-        """Return this tensor with `src` as the slice at position `index` of axis `dim`."""
+        """Return this tensor with `src` as the slice at position `index` of axis `dim`.
+
+        Parameters
+        ----------
+        src : Tensor
+            Tensor of the shape of that slice; it is converted to this dtype.
+        dim : int
+            Axis to index.
+        index : int
+            Position; a negative one counts from the end.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        IndexBoundsError
+            `index` is out of range.
+        ShapeError
+            `src` has another shape than the slice.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 2).select_scatter(krt.tensor([1.0, 2.0]), 1, 0).tolist()
+        [[1.0, 0.0], [2.0, 0.0]]
+        """
         axis = own_axis(dim, self.ndim)
         items = (*(slice(None),) * axis, index)
         return self._with_part(items, src)
@@ -383,7 +629,34 @@ class ScatteringMethods(_Below):
         self, src: TensorBase, dim: int = 0, start: int | None = None, end: int | None = None,
         step: int = 1,
     ) -> Self:  # fmt: skip
-        """Return this tensor with `src` in place of ``start:end:step`` of axis `dim`."""
+        """Return this tensor with `src` in place of ``start:end:step`` of axis `dim`.
+
+        Parameters
+        ----------
+        src : Tensor
+            Tensor of the shape of that part; it is converted to this dtype.
+        dim : int
+            Axis to slice.
+        start, end : int, optional
+            Limits of the slice, as in Python.
+        step : int
+            Step of the slice, at least 1.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            `src` has another shape than the part, or `step` is below 1.
+
+        Examples
+        --------
+        >>> krt.zeros(4).slice_scatter(krt.tensor([1.0, 2.0]), 0, 1, 3).tolist()
+        [0.0, 1.0, 2.0, 0.0]
+        """
         axis = own_axis(dim, self.ndim)
         step = integer(step, "step", 1)
         return self._with_part((*(slice(None),) * axis, slice(start, end, step)), src)
@@ -391,7 +664,33 @@ class ScatteringMethods(_Below):
     def diagonal_scatter(
         self, src: TensorBase, offset: int = 0, dim1: int = 0, dim2: int = 1
     ) -> Self:
-        """Return this tensor with `src` as its diagonal; parameters as in :meth:`diagonal`."""
+        """Return this tensor with `src` as its diagonal.
+
+        Parameters
+        ----------
+        src : Tensor
+            Tensor of the shape of the diagonal; it is converted to this dtype.
+        offset : int
+            Diagonal to replace: 0 is the main one, a positive number lies above it, a negative one
+            below.
+        dim1, dim2 : int
+            Axes of the rows and the columns.
+
+        Returns
+        -------
+        Tensor
+            New tensor of this shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            `src` has another shape than the diagonal; see :meth:`diagonal`.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 2).diagonal_scatter(krt.tensor([1.0, 2.0])).tolist()
+        [[1.0, 0.0], [0.0, 2.0]]
+        """
         order = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))
         line = order.diagonal(offset, dim1, dim2)
         value = self._part(src, line.dims)
