@@ -32,7 +32,14 @@ _NOWHERE: Final = (1 << 62) - 1
 
 
 class Pooled(NamedTuple, Generic[_T]):
-    """Result of max pooling with ``return_indices``."""
+    """Result of max pooling with ``return_indices``: the maxima and their positions.
+
+    Examples
+    --------
+    >>> values, indices = krt.tensor([[1.0, 5.0, 7.0, 2.0]]).max_pool1d(2, return_indices=True)
+    >>> values.tolist(), indices.tolist()
+    ([[5.0, 7.0]], [[1, 2]])
+    """
 
     values: _T
     indices: _T
@@ -119,7 +126,45 @@ class PoolingMethods(_Below):
         self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
         dilation: PerAxis = 1, ceil_mode: bool = False, return_indices: bool = False,
     ) -> Any:  # fmt: skip
-        """Take the maximum of each window over the last axis; see :meth:`max_pool2d`."""
+        """Take the maximum of each window over the last axis.
+
+        The gradient goes to the first greatest element of a window.
+
+        Parameters
+        ----------
+        kernel_size : int
+            Size of a window.
+        stride : int, optional
+            Step between windows; `kernel_size` by default.
+        padding : int
+            Number of elements of minus infinity at each end of the input, at most half of the
+            window.
+        dilation : int
+            Step between the elements of a window.
+        ceil_mode : bool
+            Whether a last window may reach beyond the end.
+        return_indices : bool
+            Whether to also return the positions of the maxima along the axis.
+
+        Returns
+        -------
+        Tensor or Pooled
+            Tensor of this dtype: shape (batch, channels, out) or (channels, out) for this tensor's
+            (batch, channels, length) or (channels, length). ``out`` is the number of windows,
+            ``(length + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1``. With
+            `return_indices`, a :class:`Pooled` with int64 ``indices``.
+
+        Raises
+        ------
+        ShapeError
+            There are other numbers of axes, `padding` is more than half of the window, or a window
+            does not fit.
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 5.0, 7.0, 2.0]]).max_pool1d(2).tolist()
+        [[5.0, 7.0]]
+        """
         w = Windows("max_pool1d", 1, kernel_size, stride, padding, dilation, ceil_mode)
         return self._max_pool(w, return_indices)
 
@@ -138,13 +183,33 @@ class PoolingMethods(_Below):
         stride : int or (int, int), optional
             Step between windows; `kernel_size` by default.
         padding : int or (int, int)
-            Number of elements of minus infinity on each side of the input.
+            Number of elements of minus infinity on each side of the input, at most half of the
+            window.
         dilation : int or (int, int)
             Step between the elements of a window.
         ceil_mode : bool
             Whether a last window may reach beyond the end.
         return_indices : bool
             Whether to also return the positions of the maxima in the flat image.
+
+        Returns
+        -------
+        Tensor or Pooled
+            Tensor of this dtype: shape (batch, channels, out rows, out columns) for this tensor's
+            (batch, channels, rows, columns), or both without the batch. Each output size is the
+            number of windows along the axis, as for :meth:`max_pool1d`. With `return_indices`, a
+            :class:`Pooled` with int64 ``indices``.
+
+        Raises
+        ------
+        ShapeError
+            There are other numbers of axes, `padding` is more than half of the window, or a window
+            does not fit.
+
+        Examples
+        --------
+        >>> krt.arange(16.0).reshape(1, 4, 4).max_pool2d(2).tolist()
+        [[[5.0, 7.0], [13.0, 15.0]]]
         """
         w = Windows("max_pool2d", 2, kernel_size, stride, padding, dilation, ceil_mode)
         return self._max_pool(w, return_indices)
@@ -153,7 +218,33 @@ class PoolingMethods(_Below):
         self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
         dilation: PerAxis = 1, ceil_mode: bool = False, return_indices: bool = False,
     ) -> Any:  # fmt: skip
-        """Take the maximum of each window over the last three axes; see :meth:`max_pool2d`."""
+        """Take the maximum of each window over the last three axes.
+
+        Parameters
+        ----------
+        kernel_size, stride, padding, dilation : int or (int, int, int)
+            As for :meth:`max_pool2d`.
+        ceil_mode, return_indices : bool
+            As for :meth:`max_pool2d`.
+
+        Returns
+        -------
+        Tensor or Pooled
+            Tensor of this dtype: shape (batch, channels, out depth, out rows, out columns) for this
+            tensor's (batch, channels, depth, rows, columns), or both without the batch. With
+            `return_indices`, a :class:`Pooled` with int64 ``indices``.
+
+        Raises
+        ------
+        ShapeError
+            There are other numbers of axes, `padding` is more than half of the window, or a window
+            does not fit.
+
+        Examples
+        --------
+        >>> krt.arange(8.0).reshape(1, 2, 2, 2).max_pool3d(2).tolist()
+        [[[[7.0]]]]
+        """
         w = Windows("max_pool3d", 3, kernel_size, stride, padding, dilation, ceil_mode)
         return self._max_pool(w, return_indices)
 
@@ -161,7 +252,39 @@ class PoolingMethods(_Below):
         self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
         ceil_mode: bool = False, count_include_pad: bool = True,
     ) -> Self:  # fmt: skip
-        """Take the mean of each window over the last axis; see :meth:`avg_pool2d`."""
+        """Take the mean of each window over the last axis.
+
+        Parameters
+        ----------
+        kernel_size : int
+            Size of a window.
+        stride : int, optional
+            Step between windows; `kernel_size` by default.
+        padding : int
+            Number of zeros at each end of the input, at most half of the window.
+        ceil_mode : bool
+            Whether a last window may reach beyond the end.
+        count_include_pad : bool
+            Whether the padding counts as elements. Positions beyond it never do.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype, of the shape that :meth:`max_pool1d` gives.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+        ShapeError
+            There are other numbers of axes, `padding` is more than half of the window, or a window
+            does not fit.
+
+        Examples
+        --------
+        >>> krt.tensor([[1.0, 5.0, 7.0, 2.0]]).avg_pool1d(2).tolist()
+        [[3.0, 4.5]]
+        """
         w = Windows("avg_pool1d", 1, kernel_size, stride, padding, 1, ceil_mode)
         return self._avg_pool(w, count_include_pad, None)
 
@@ -174,12 +297,36 @@ class PoolingMethods(_Below):
 
         Parameters
         ----------
-        kernel_size, stride, padding, ceil_mode
-            As in :meth:`max_pool2d`, but with zeros as padding.
+        kernel_size : int or (int, int)
+            Size of a window.
+        stride : int or (int, int), optional
+            Step between windows; `kernel_size` by default.
+        padding : int or (int, int)
+            Number of zeros on each side of the input, at most half of the window.
+        ceil_mode : bool
+            Whether a last window may reach beyond the end.
         count_include_pad : bool
             Whether the padding counts as elements. Positions beyond it never do.
         divisor_override : int, optional
             Divisor of the sums, instead of the number of elements.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype, of the shape that :meth:`max_pool2d` gives.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+        ShapeError
+            There are other numbers of axes, `padding` is more than half of the window, a window
+            does not fit, or `divisor_override` is 0.
+
+        Examples
+        --------
+        >>> krt.arange(16.0).reshape(1, 4, 4).avg_pool2d(2).tolist()
+        [[[2.5, 4.5], [10.5, 12.5]]]
         """
         w = Windows("avg_pool2d", 2, kernel_size, stride, padding, 1, ceil_mode)
         return self._avg_pool(w, count_include_pad, divisor_override)
@@ -189,7 +336,32 @@ class PoolingMethods(_Below):
         ceil_mode: bool = False, count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Self:  # fmt: skip
-        """Take the mean of each window over the last three axes; see :meth:`avg_pool2d`."""
+        """Take the mean of each window over the last three axes.
+
+        Parameters
+        ----------
+        kernel_size, stride, padding : int or (int, int, int)
+            As for :meth:`avg_pool2d`.
+        ceil_mode, count_include_pad : bool
+            As for :meth:`avg_pool2d`.
+        divisor_override : int, optional
+            Divisor of the sums, instead of the number of elements.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype, of the shape that :meth:`max_pool3d` gives.
+
+        Raises
+        ------
+        DTypeError, ShapeError
+            As for :meth:`avg_pool2d`.
+
+        Examples
+        --------
+        >>> krt.arange(8.0).reshape(1, 2, 2, 2).avg_pool3d(2).tolist()
+        [[[[3.5]]]]
+        """
         w = Windows("avg_pool3d", 3, kernel_size, stride, padding, 1, ceil_mode)
         return self._avg_pool(w, count_include_pad, divisor_override)
 
@@ -197,7 +369,39 @@ class PoolingMethods(_Below):
         self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
         ceil_mode: bool = False,
     ) -> Self:  # fmt: skip
-        """Return ``sum(x ** norm_type) ** (1 / norm_type)`` of each window over the last axis."""
+        """Return ``sum(x ** norm_type) ** (1 / norm_type)`` of each window over the last axis.
+
+        Where a sum is negative, the result is minus the root of its magnitude.
+
+        Parameters
+        ----------
+        norm_type : float
+            Exponent.
+        kernel_size : int
+            Size of a window.
+        stride : int, optional
+            Step between windows; `kernel_size` by default.
+        ceil_mode : bool
+            Whether a last window may reach beyond the end. Its sum is scaled to that of a full
+            window.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype, of the shape that :meth:`max_pool1d` gives.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+        ShapeError
+            There are other numbers of axes, or a window does not fit.
+
+        Examples
+        --------
+        >>> krt.tensor([[3.0, 4.0, 0.0, 1.0]]).lp_pool1d(2, 2).tolist()
+        [[5.0, 1.0]]
+        """
         return self._power_pool(
             Windows("lp_pool1d", 1, kernel_size, stride, 0, 1, ceil_mode), norm_type
         )
@@ -206,7 +410,37 @@ class PoolingMethods(_Below):
         self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
         ceil_mode: bool = False,
     ) -> Self:  # fmt: skip
-        """Return ``sum(x ** norm_type) ** (1 / norm_type)`` of each window over two axes."""
+        """Return ``sum(x ** norm_type) ** (1 / norm_type)`` of each window over two axes.
+
+        Parameters
+        ----------
+        norm_type : float
+            Exponent.
+        kernel_size : int or (int, int)
+            Size of a window.
+        stride : int or (int, int), optional
+            Step between windows; `kernel_size` by default.
+        ceil_mode : bool
+            Whether a last window may reach beyond the end. Its sum is scaled to that of a full
+            window.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype, of the shape that :meth:`max_pool2d` gives.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+        ShapeError
+            There are other numbers of axes, or a window does not fit.
+
+        Examples
+        --------
+        >>> krt.tensor([[[3.0, 4.0], [0.0, 0.0]]]).lp_pool2d(2, 2).tolist()
+        [[[5.0]]]
+        """
         return self._power_pool(
             Windows("lp_pool2d", 2, kernel_size, stride, 0, 1, ceil_mode), norm_type
         )
@@ -215,7 +449,37 @@ class PoolingMethods(_Below):
         self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
         ceil_mode: bool = False,
     ) -> Self:  # fmt: skip
-        """Return ``sum(x ** norm_type) ** (1 / norm_type)`` of each window over three axes."""
+        """Return ``sum(x ** norm_type) ** (1 / norm_type)`` of each window over three axes.
+
+        Parameters
+        ----------
+        norm_type : float
+            Exponent.
+        kernel_size : int or (int, int, int)
+            Size of a window.
+        stride : int or (int, int, int), optional
+            Step between windows; `kernel_size` by default.
+        ceil_mode : bool
+            Whether a last window may reach beyond the end. Its sum is scaled to that of a full
+            window.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype, of the shape that :meth:`max_pool3d` gives.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+        ShapeError
+            There are other numbers of axes, or a window does not fit.
+
+        Examples
+        --------
+        >>> krt.ones(1, 2, 2, 2).lp_pool3d(1, 2).tolist()
+        [[[[8.0]]]]
+        """
         return self._power_pool(
             Windows("lp_pool3d", 3, kernel_size, stride, 0, 1, ceil_mode), norm_type
         )
