@@ -156,7 +156,33 @@ class ResamplingMethods(_Below):
     # ---- adaptive pooling
 
     def adaptive_avg_pool1d(self, output_size: PerAxis | None) -> Self:
-        """Average over adaptive windows of the last axis; see :meth:`adaptive_avg_pool2d`."""
+        """Average over adaptive windows of the last axis, one for each element of the result.
+
+        Window i of n goes from ``floor(i * size / n)`` to ``ceil((i + 1) * size / n)``.
+
+        Parameters
+        ----------
+        output_size : int or None
+            Size of the result; None keeps the size of the axis.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype: shape (batch, channels, output_size) for this tensor's (batch,
+            channels, length), or both without the batch.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+        ShapeError
+            There are other numbers of axes, or an axis is empty.
+
+        Examples
+        --------
+        >>> krt.arange(5.0).reshape(1, 5).adaptive_avg_pool1d(2).tolist()  # of 0 1 2 and of 2 3 4
+        [[1.0, 3.0]]
+        """
         return self._adaptive_mean(1, output_size)
 
     def adaptive_avg_pool2d(self, output_size: Any) -> Self:
@@ -168,26 +194,136 @@ class ResamplingMethods(_Below):
         ----------
         output_size : int, or pair of int or None
             Sizes of the result; None keeps the size of an axis.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype: shape (batch, channels, out rows, out columns) for this tensor's
+            (batch, channels, rows, columns), or both without the batch.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+        ShapeError
+            There are other numbers of axes, `output_size` has another length, or an axis is empty.
+
+        Examples
+        --------
+        >>> krt.arange(16.0).reshape(1, 4, 4).adaptive_avg_pool2d(2).tolist()
+        [[[2.5, 4.5], [10.5, 12.5]]]
         """
         return self._adaptive_mean(2, output_size)
 
     def adaptive_avg_pool3d(self, output_size: Any) -> Self:
-        """Average over adaptive windows of the last three axes; see :meth:`adaptive_avg_pool2d`."""
+        """Average over adaptive windows of the last three axes; see :meth:`adaptive_avg_pool2d`.
+
+        Parameters
+        ----------
+        output_size : int, or triple of int or None
+            Sizes of the result; None keeps the size of an axis.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype: shape (batch, channels, out depth, out rows, out columns) for this
+            tensor's (batch, channels, depth, rows, columns), or both without the batch.
+
+        Raises
+        ------
+        DTypeError, ShapeError
+            As for :meth:`adaptive_avg_pool2d`.
+
+        Examples
+        --------
+        >>> krt.arange(8.0).reshape(1, 2, 2, 2).adaptive_avg_pool3d(1).tolist()
+        [[[[3.5]]]]
+        """
         return self._adaptive_mean(3, output_size)
 
     def adaptive_max_pool1d(self, output_size: PerAxis, return_indices: bool = False) -> Any:
-        """Take maxima over adaptive windows of the last axis; see :meth:`adaptive_max_pool2d`."""
+        """Take the maxima over the windows of :meth:`adaptive_avg_pool1d`.
+
+        Parameters
+        ----------
+        output_size : int or None
+            Size of the result; None keeps the size of the axis.
+        return_indices : bool
+            Whether to also return the positions of the maxima along the axis.
+
+        Returns
+        -------
+        Tensor or Pooled
+            Tensor of this dtype, of the shape that :meth:`adaptive_avg_pool1d` gives. With
+            `return_indices`, a :class:`Pooled` with int64 ``indices``.
+
+        Raises
+        ------
+        ShapeError
+            There are other numbers of axes, or an axis is empty.
+
+        Examples
+        --------
+        >>> krt.arange(5.0).reshape(1, 5).adaptive_max_pool1d(2).tolist()
+        [[2.0, 4.0]]
+        """
         return self._adaptive_max(1, output_size, return_indices)
 
     def adaptive_max_pool2d(self, output_size: Any, return_indices: bool = False) -> Any:
         """Take the maxima over the windows of :meth:`adaptive_avg_pool2d`.
 
-        With `return_indices`, also return their positions in the flat image.
+        Parameters
+        ----------
+        output_size : int, or pair of int or None
+            Sizes of the result; None keeps the size of an axis.
+        return_indices : bool
+            Whether to also return the positions of the maxima in the flat image.
+
+        Returns
+        -------
+        Tensor or Pooled
+            Tensor of this dtype, of the shape that :meth:`adaptive_avg_pool2d` gives. With
+            `return_indices`, a :class:`Pooled` with int64 ``indices``.
+
+        Raises
+        ------
+        ShapeError
+            There are other numbers of axes, `output_size` has another length, or an axis is empty.
+
+        Examples
+        --------
+        >>> values, indices = krt.arange(16.0).reshape(1, 4, 4).adaptive_max_pool2d(2, True)
+        >>> values.tolist(), indices.tolist()
+        ([[[5.0, 7.0], [13.0, 15.0]]], [[[5, 7], [13, 15]]])
         """
         return self._adaptive_max(2, output_size, return_indices)
 
     def adaptive_max_pool3d(self, output_size: Any, return_indices: bool = False) -> Any:
-        """Take maxima over adaptive windows of three axes; see :meth:`adaptive_max_pool2d`."""
+        """Take the maxima over the windows of :meth:`adaptive_avg_pool3d`.
+
+        Parameters
+        ----------
+        output_size : int, or triple of int or None
+            Sizes of the result; None keeps the size of an axis.
+        return_indices : bool
+            Whether to also return the positions of the maxima in the flat image.
+
+        Returns
+        -------
+        Tensor or Pooled
+            Tensor of this dtype, of the shape that :meth:`adaptive_avg_pool3d` gives. With
+            `return_indices`, a :class:`Pooled` with int64 ``indices``.
+
+        Raises
+        ------
+        ShapeError
+            There are other numbers of axes, `output_size` has another length, or an axis is empty.
+
+        Examples
+        --------
+        >>> krt.arange(8.0).reshape(1, 2, 2, 2).adaptive_max_pool3d(1).tolist()
+        [[[[7.0]]]]
+        """
         return self._adaptive_max(3, output_size, return_indices)
 
     def _adaptive_sizes(self, n: int, output_size: object, name: str) -> list[tuple[Dim, Dim]]:
@@ -313,11 +449,11 @@ class ResamplingMethods(_Below):
             Factors of the sizes instead of `size`; the products are rounded down.
         mode : str
             "nearest": element i of n is element ``floor(i * old / n)``, or ``floor(i /
-            scale_factor)``. "nearest-exact": the element that contains its centre. "linear",
+            scale_factor)``. "nearest-exact": the element that contains its center. "linear",
             "bilinear" and "trilinear": interpolation along 1, 2 and 3 axes. "bicubic": cubic
             interpolation along 2 axes. "area": :meth:`adaptive_avg_pool2d`.
         align_corners : bool, optional
-            For the modes that interpolate: whether the centres of the outermost elements coincide.
+            For the modes that interpolate: whether the centers of the outermost elements coincide.
         recompute_scale_factor : bool, optional
             Whether the sizes determine the coordinates instead of `scale_factor`.
         antialias : bool
@@ -325,11 +461,34 @@ class ResamplingMethods(_Below):
             all elements around it, with Pillow's filter. Without it, detail finer than the new
             elements causes aliasing patterns.
 
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype: shape (batch, channels, ...) with the new sizes.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats, and `mode` is not one of the two nearest ones.
+        ShapeError
+            The mode is unknown, does not fit the number of axes or lacks the given option; or not
+            exactly one of `size` and `scale_factor` is given.
+
         Notes
         -----
         As in PyTorch, "linear", "bilinear" and "trilinear" copy an axis that keeps its size,
         whatever `scale_factor` is. So does "nearest" for images, which also copies each element
         twice if a size doubles.
+
+        The cubic kernel is that of R. Keys, Cubic convolution interpolation for digital image
+        processing, IEEE Trans. ASSP 29, 1981, with the parameter -0.75, or -0.5 with `antialias`.
+
+        Examples
+        --------
+        >>> krt.tensor([[[1.0, 2.0]]]).interpolate(4).tolist()
+        [[[1.0, 1.0, 2.0, 2.0]]]
+        >>> krt.tensor([[[1.0, 3.0]]]).interpolate(3, mode="linear", align_corners=True).tolist()
+        [[[1.0, 2.0, 3.0]]]
         """
         n = self.ndim - 2
         if n < 1:
@@ -477,9 +636,29 @@ class ResamplingMethods(_Below):
             "bilinear" interpolates between elements, "nearest" takes the nearest one, "bicubic"
             uses the 16 elements around each point and needs images of two axes.
         padding_mode : "zeros", "border" or "reflection"
-            Values outside of the image.
+            Values outside of the image: zeros, those of the nearest element of the border, or those
+            of the image reflected at its border.
         align_corners : bool
-            Whether -1 and 1 are the centres of the outermost elements, not their edges.
+            Whether -1 and 1 are the centers of the outermost elements, not their edges.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this dtype, of shape (batch, channels, rows, columns) or (batch, channels,
+            depth, rows, columns).
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats, or `grid` has another dtype.
+        ShapeError
+            `grid` has an unsuitable shape, or a mode is unknown.
+
+        Examples
+        --------
+        >>> image = krt.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+        >>> image.grid_sample(krt.tensor([[[[-0.5, -0.5], [0.0, 0.0]]]])).tolist()
+        [[[[1.0, 2.5]]]]
         """
         if mode not in ("bilinear", "nearest", "bicubic"):
             raise ShapeError(f"mode: expected 'bilinear', 'nearest' or 'bicubic', not {mode!r}")
