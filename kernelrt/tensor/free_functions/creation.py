@@ -283,17 +283,27 @@ def tensor(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
+    Returns
+    -------
+    Tensor
+        New tensor of the shape of `data`.
+
     Raises
     ------
     ShapeError
         Nested lists are ragged.
     DTypeError
-        kernelrt has no dtype for the elements.
+        kernelrt has no dtype for the elements, or `dtype` cannot represent a Python number.
+    GradientError
+        `requires_grad` is True, and the elements are not floats.
 
     Examples
     --------
-    >>> tensor([[1.0, 2.0], [3.0, 4.0]]).sum().item()
-    10.0
+    >>> x = krt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x.shape, x.dtype, x.sum().item()
+    ((2, 2), kernelrt.float32, 10.0)
+    >>> krt.tensor(np.arange(3, dtype=np.uint8)).dtype
+    kernelrt.uint8
     """
     registry.check_device(device)
     foreign = getattr(data, "requires_grad", None) is True and not isinstance(data, TensorBase)
@@ -315,12 +325,25 @@ def from_numpy(array: Any) -> Tensor:
         A C-contiguous array, or a transpose of one, aligned to its elements. The tensor keeps a
         reference to it.
 
+    Returns
+    -------
+    Tensor
+        Tensor of the shape and dtype of `array`.
+
     Raises
     ------
     ShapeError
         The memory has another layout.
     DTypeError
-        kernelrt has no dtype for the elements, or some are masked.
+        kernelrt has no dtype for the elements, some are masked, or `array` exposes no memory.
+
+    Examples
+    --------
+    >>> array = np.zeros(3)
+    >>> x = krt.from_numpy(array)
+    >>> array[0] = 5
+    >>> x.tolist()
+    [5.0, 0.0, 0.0]
     """
     dtype = None
     refuse_masked(array, "array")
@@ -368,12 +391,35 @@ def full(
 ) -> Tensor:  # fmt: skip
     """Return a tensor of shape `size` filled with `fill_value`, a number or a tensor without axes.
 
-    An integer `dtype` truncates a float.
+    Parameters
+    ----------
+    size : int or sequence of int
+        Shape of the result.
+    fill_value : number, or Tensor without axes
+        Value of all elements. An integer `dtype` truncates a float.
+    dtype : DType or str, optional
+        Dtype of the result; by default that of `fill_value`: bool, int64 or float32 for a number.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+
+    Returns
+    -------
+    Tensor
+        New tensor. A tensor as `fill_value` gets no gradient.
 
     Raises
     ------
     DTypeError
         `dtype` cannot represent the number.
+    ShapeError
+        A size is negative.
+
+    Examples
+    --------
+    >>> krt.full((2, 2), 7).tolist()
+    [[7, 7], [7, 7]]
     """
     registry.check_device(device)
     shape = check_shape((size,))
@@ -400,7 +446,34 @@ def full(
 def zeros(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
-    """Return a tensor of zeros, float32 by default."""
+    """Return a tensor of zeros, float32 by default.
+
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape of the result.
+    dtype : DType or str, optional
+        Dtype of the result.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`.
+
+    Raises
+    ------
+    ShapeError
+        A size is negative.
+
+    Examples
+    --------
+    >>> krt.zeros(2, 3).tolist()
+    [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
     return _repeated(0, size, dtype, device, requires_grad)
 
 
@@ -408,7 +481,34 @@ def zeros(
 def ones(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
-    """Return a tensor of ones, float32 by default."""
+    """Return a tensor of ones, float32 by default.
+
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape of the result.
+    dtype : DType or str, optional
+        Dtype of the result.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`.
+
+    Raises
+    ------
+    ShapeError
+        A size is negative.
+
+    Examples
+    --------
+    >>> krt.ones(2, dtype=krt.int64).tolist()
+    [1, 1]
+    """
     return _repeated(1, size, dtype, device, requires_grad)
 
 
@@ -441,6 +541,32 @@ def empty(
 
     If the shape has Variables, the memory has room for their largest values, and the elements are
     in row-major order.
+
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape of the result.
+    dtype : DType or str, optional
+        Dtype of the result; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`.
+
+    Raises
+    ------
+    ShapeError
+        A size is negative.
+
+    Examples
+    --------
+    >>> krt.empty(2, 3).shape
+    (2, 3)
     """
     registry.check_device(device)
     shape = check_shape(size)
@@ -457,28 +583,124 @@ def full_like(
     input: TensorBase, fill_value: bool | float | TensorBase, dtype: object = None,  # noqa: A002 - torch's name
     device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return a tensor filled with `fill_value`, with the shape and by default dtype of `input`."""
+    """Return a tensor filled with `fill_value`, with the shape and by default dtype of `input`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor whose shape and dtype to use.
+    fill_value : number, or Tensor without axes
+        Value of all elements. An integer dtype truncates a float.
+    dtype : DType or str, optional
+        Another dtype.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+
+    Returns
+    -------
+    Tensor
+        New tensor.
+
+    Raises
+    ------
+    DTypeError
+        The dtype cannot represent the number.
+
+    Examples
+    --------
+    >>> krt.full_like(krt.tensor([1, 2]), 7).tolist()
+    [7, 7]
+    """
     return full(input.shape, fill_value, dtype or input.dtype, device, requires_grad)
 
 
 def zeros_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
-    """Return zeros with the shape and by default the dtype of `input`."""
+    """Return zeros with the shape and by default the dtype of `input`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor whose shape and dtype to use.
+    dtype : DType or str, optional
+        Another dtype.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+
+    Returns
+    -------
+    Tensor
+        New tensor.
+
+    Examples
+    --------
+    >>> krt.zeros_like(krt.tensor([1, 2])).tolist()
+    [0, 0]
+    """
     return _repeated(0, input.shape, dtype or input.dtype, device, requires_grad)
 
 
 def ones_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
-    """Return ones with the shape and by default the dtype of `input`."""
+    """Return ones with the shape and by default the dtype of `input`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor whose shape and dtype to use.
+    dtype : DType or str, optional
+        Another dtype.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+
+    Returns
+    -------
+    Tensor
+        New tensor.
+
+    Examples
+    --------
+    >>> krt.ones_like(krt.tensor([1, 2]), dtype=krt.float32).tolist()
+    [1.0, 1.0]
+    """
     return _repeated(1, input.shape, dtype or input.dtype, device, requires_grad)
 
 
 def empty_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
-    """Return an uninitialized tensor with the shape and by default the dtype of `input`."""
+    """Return an uninitialized tensor with the shape and by default the dtype of `input`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor whose shape and dtype to use.
+    dtype : DType or str, optional
+        Another dtype.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+
+    Returns
+    -------
+    Tensor
+        New tensor; see :func:`empty`.
+
+    Examples
+    --------
+    >>> x = krt.empty_like(krt.tensor([1, 2]))
+    >>> x.shape, x.dtype
+    ((2,), kernelrt.int64)
+    """
     kind = dtype or input.dtype
     return empty(input.shape, dtype=kind, device=device, requires_grad=requires_grad)
 
@@ -506,13 +728,37 @@ def arange(
 ) -> Tensor:  # fmt: skip
     """Return the numbers from `start` (default 0) to `end` (excluded) with distance `step`.
 
-    The default dtype is int64 if all arguments are integers, else float32. If `dtype` is an
-    integer dtype, `start` and `step` are truncated; for int64, `end` is too.
+    Parameters
+    ----------
+    start, end : int or float
+        First number, and limit that is not reached. A single argument is `end`. Integers may be
+        dynamic sizes.
+    step : int or float
+        Distance of neighbors, not 0. A negative one counts down.
+    dtype : DType or str, optional
+        Dtype of the result: int64 by default if all arguments are integers, else float32. For an
+        integer dtype, `start` and `step` are truncated; for int64, `end` is too.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+
+    Returns
+    -------
+    Tensor
+        Vector of ``ceil((end - start) / step)`` numbers, or none if that is negative.
 
     Raises
     ------
     DTypeError
-        `dtype` cannot represent all of these integers.
+        `dtype` cannot represent all of these integers, or an argument is infinite or NaN.
+    ShapeError
+        `step` is 0, or not 1 with dynamic sizes.
+
+    Examples
+    --------
+    >>> krt.arange(3).tolist(), krt.arange(1, 2, 0.25).tolist()
+    ([0, 1, 2], [1.0, 1.25, 1.5, 1.75])
     """
     registry.check_device(device)
     if end is None:
@@ -587,6 +833,11 @@ def linspace(
     requires_grad : bool
         Whether the result is a leaf that accumulates gradients.
 
+    Returns
+    -------
+    Tensor
+        Vector of shape (steps,).
+
     Raises
     ------
     ShapeError
@@ -594,9 +845,8 @@ def linspace(
 
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> krt.linspace(krt.tensor(1.0), 3, 5)
-    tensor([1. , 1.5, 2. , 2.5, 3. ])
+    >>> krt.linspace(krt.tensor(1.0), 3, 5).tolist()
+    [1.0, 1.5, 2.0, 2.5, 3.0]
     """
     registry.check_device(device)
     count = integer(steps, "steps", 0)
@@ -640,7 +890,36 @@ def eye(
     n: int, m: int | None = None, dtype: object = None, device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return a matrix of `n` rows and `m` (default `n`) columns with ones on its diagonal."""
+    """Return a matrix of `n` rows and `m` (default `n`) columns with ones on its diagonal.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    m : int, optional
+        Number of columns; `n` by default.
+    dtype : DType or str, optional
+        Dtype of the result; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+
+    Returns
+    -------
+    Tensor
+        Tensor of shape (n, m).
+
+    Raises
+    ------
+    ShapeError
+        A size is negative.
+
+    Examples
+    --------
+    >>> krt.eye(2, 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
     registry.check_device(device)
     wanted = dt.float32 if dtype is None else dt.parse(dtype)
     shape = check_shape((n, n if m is None else m))
@@ -653,7 +932,34 @@ def eye(
 def tril_indices(
     row: int, col: int, offset: int = 0, dtype: object = None, device: object = None
 ) -> Tensor:
-    """Return the positions on and below a diagonal: a row of row and one of column indices."""
+    """Return the positions on and below a diagonal: a row of row and one of column indices.
+
+    Parameters
+    ----------
+    row, col : int
+        Shape of the matrix.
+    offset : int
+        Diagonal: 0 is the main one, a positive number lies above it, a negative one below.
+    dtype : DType or str, optional
+        Dtype of the result; int64 by default.
+    device : str, optional
+        "cpu".
+
+    Returns
+    -------
+    Tensor
+        Tensor of shape (2, count), in row-major order of the positions.
+
+    Raises
+    ------
+    ShapeError
+        A size is negative.
+
+    Examples
+    --------
+    >>> krt.tril_indices(2, 3).tolist()
+    [[0, 1, 1], [0, 0, 1]]
+    """
     registry.check_device(device)
     return _triangle_places(row, col, offset, dtype, lower=True)
 
@@ -661,7 +967,34 @@ def tril_indices(
 def triu_indices(
     row: int, col: int, offset: int = 0, dtype: object = None, device: object = None
 ) -> Tensor:
-    """Return the positions on and above a diagonal: a row of row and one of column indices."""
+    """Return the positions on and above a diagonal: a row of row and one of column indices.
+
+    Parameters
+    ----------
+    row, col : int
+        Shape of the matrix.
+    offset : int
+        Diagonal: 0 is the main one, a positive number lies above it, a negative one below.
+    dtype : DType or str, optional
+        Dtype of the result; int64 by default.
+    device : str, optional
+        "cpu".
+
+    Returns
+    -------
+    Tensor
+        Tensor of shape (2, count), in row-major order of the positions.
+
+    Raises
+    ------
+    ShapeError
+        A size is negative.
+
+    Examples
+    --------
+    >>> krt.triu_indices(2, 3).tolist()
+    [[0, 0, 0, 1, 1], [0, 1, 2, 1, 2]]
+    """
     registry.check_device(device)
     return _triangle_places(row, col, offset, dtype, lower=False)
 
