@@ -43,6 +43,26 @@ def dropout1d(
         Whether to apply dropout; if False, return `input`.
     inplace : bool
         Accepted for compatibility with PyTorch. `input` is never modified.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the shape and dtype of `input`.
+
+    Raises
+    ------
+    ShapeError
+        `input` has another number of axes, or `p` lies outside of [0, 1].
+    DTypeError
+        `input` does not hold floats.
+
+    Examples
+    --------
+    >>> x = krt.nn.functional.dropout1d(krt.ones(1, 100, 2), 0.5)
+    >>> x.unique().tolist()
+    [0.0, 2.0]
+    >>> (x[..., 0] == x[..., 1]).all().item()  # whole channels are dropped
+    True
     """
     return _channels(input, p, training, inplace, "dropout1d", (3,), (2,))
 
@@ -53,6 +73,32 @@ def dropout2d(
     """Set random channels of (batch, channels, rows, columns) to zero; see :func:`dropout1d`.
 
     Three axes mean (batch, channels, length), as in PyTorch.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor of a floating dtype.
+    p : float
+        Probability of dropping a channel, from 0 to 1. The others are scaled by ``1 / (1 - p)``.
+    training : bool
+        Whether to apply dropout; if False, return `input`.
+    inplace : bool
+        Accepted for compatibility with PyTorch. `input` is never modified.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the shape and dtype of `input`.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As for :func:`dropout1d`.
+
+    Examples
+    --------
+    >>> krt.nn.functional.dropout2d(krt.ones(1, 1, 2, 2), 1.0).tolist()
+    [[[[0.0, 0.0], [0.0, 0.0]]]]
     """
     return _channels(input, p, training, inplace, "dropout2d", (3, 4), ())
 
@@ -63,6 +109,32 @@ def dropout3d(
     """Set random channels of (batch, channels, depth, rows, columns) to zero.
 
     Four axes mean an input without a batch axis. See :func:`dropout1d`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor of a floating dtype.
+    p : float
+        Probability of dropping a channel, from 0 to 1. The others are scaled by ``1 / (1 - p)``.
+    training : bool
+        Whether to apply dropout; if False, return `input`.
+    inplace : bool
+        Accepted for compatibility with PyTorch. `input` is never modified.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the shape and dtype of `input`.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As for :func:`dropout1d`.
+
+    Examples
+    --------
+    >>> krt.nn.functional.dropout3d(krt.ones(1, 1, 1, 2), 1.0).tolist()
+    [[[[0.0, 0.0]]]]
     """
     return _channels(input, p, training, inplace, "dropout3d", (5,), (4,))
 
@@ -105,6 +177,24 @@ def alpha_dropout(
         Whether to apply dropout; if False, return `input`.
     inplace : bool
         Accepted for compatibility with PyTorch. `input` is never modified.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the shape and dtype of `input`.
+
+    Raises
+    ------
+    ShapeError
+        `p` lies outside of [0, 1].
+    DTypeError
+        `input` does not hold floats.
+
+    Examples
+    --------
+    >>> x = krt.alpha_dropout(krt.randn(100_000), 0.2, training=True)
+    >>> abs(x.mean().item()) < 0.05, abs(x.std().item() - 1) < 0.05
+    (True, True)
     """
     return _keeping_moments(input, p, training, inplace, input.ndim)
 
@@ -112,7 +202,37 @@ def alpha_dropout(
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False  # noqa: A002
 ) -> Tensor:
-    """Apply :func:`alpha_dropout` to whole channels of (batch, channels, ...)."""
+    """Apply :func:`alpha_dropout` to whole channels of (batch, channels, ...).
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor of a floating dtype.
+    p : float
+        Probability of dropping a channel, from 0 to 1. With 1, all elements become 0.
+    training : bool
+        Whether to apply dropout; if False, return `input`.
+    inplace : bool
+        Accepted for compatibility with PyTorch. `input` is never modified.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the shape and dtype of `input`.
+
+    Raises
+    ------
+    ShapeError
+        `input` has fewer than two axes, or `p` lies outside of [0, 1].
+    DTypeError
+        `input` does not hold floats.
+
+    Examples
+    --------
+    >>> x = krt.feature_alpha_dropout(krt.ones(1, 4, 2), 0.5, training=True)
+    >>> (x[..., 0] == x[..., 1]).all().item()  # whole channels are dropped
+    True
+    """
     if input.ndim < 2:
         raise ShapeError(
             "feature_alpha_dropout: expected shape (batch, channels, ...), not "
