@@ -35,7 +35,13 @@ __all__ = ["FloatInfo", "IntInfo", "as_tensor", "asarray", "broadcast_shapes", "
 
 
 def is_tensor(obj: object) -> bool:
-    """Return whether `obj` is a Tensor."""
+    """Return whether `obj` is a Tensor.
+
+    Examples
+    --------
+    >>> krt.is_tensor(krt.zeros(2)), krt.is_tensor([0.0])
+    (True, False)
+    """
     return isinstance(obj, TensorBase)
 
 
@@ -44,6 +50,26 @@ def as_tensor(data: Any, dtype: object = None, device: object = None) -> Tensor:
 
     A tensor keeps its autograd history. Other data is copied, including NumPy arrays; to share the
     memory of an array, use :func:`kernelrt.from_numpy`.
+
+    Parameters
+    ----------
+    data : Tensor, array, number or nested list of numbers
+        Data to convert.
+    dtype : DType, str or NumPy dtype, optional
+        Dtype to convert to.
+    device : str, optional
+        "cpu".
+
+    Returns
+    -------
+    Tensor
+        `data`, or a new tensor.
+
+    Examples
+    --------
+    >>> x = krt.as_tensor([1, 2])
+    >>> krt.as_tensor(x) is x, krt.as_tensor(x, krt.float32).tolist()
+    (True, [1.0, 2.0])
     """
     check_device(device)
     if isinstance(data, TensorBase):
@@ -71,10 +97,23 @@ def asarray(
     requires_grad : bool
         Whether to accumulate gradients.
 
+    Returns
+    -------
+    Tensor
+        `obj`, or a new tensor.
+
     Raises
     ------
     SharingError
         `copy` is False, but `obj` has no memory to share, or has another dtype.
+
+    Examples
+    --------
+    >>> array = np.zeros(2)
+    >>> x = krt.asarray(array, copy=False)
+    >>> array[0] = 5
+    >>> x.tolist()
+    [5.0, 0.0]
     """
     made = _sharing(obj, dtype, device) if copy is False else as_tensor(obj, dtype, device)
     if copy and made is obj:
@@ -118,6 +157,23 @@ def from_dlpack(
     copy : bool, optional
         True always copies. False raises ShapeError if the memory cannot be shared because the
         elements are not contiguous. None copies in this case.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the shape and dtype of `ext_tensor`.
+
+    Raises
+    ------
+    DTypeError
+        `ext_tensor` has no ``__dlpack__``, or kernelrt has no dtype for its elements.
+    ShapeError
+        `copy` is False, and the elements are not contiguous.
+
+    Examples
+    --------
+    >>> krt.from_dlpack(np.ones((2, 2))).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
     """
     check_device(device)
     if not hasattr(ext_tensor, "__dlpack__"):
@@ -138,7 +194,29 @@ def from_dlpack(
 def scalar_tensor(
     s: bool | float, *, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
-    """Return a number as a tensor without axes, float32 by default."""
+    """Return a number as a tensor without axes, float32 by default.
+
+    Parameters
+    ----------
+    s : number
+        Value of the tensor.
+    dtype : DType or str, optional
+        Dtype of the result, whatever type `s` has.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients.
+
+    Returns
+    -------
+    Tensor
+        Tensor of shape ().
+
+    Examples
+    --------
+    >>> krt.scalar_tensor(3).item(), krt.tensor(3).item()
+    (3.0, 3)
+    """
     return tensor(s, dt.float32 if dtype is None else dtype, device, requires_grad)
 
 
@@ -148,8 +226,35 @@ def logspace(
 ) -> Tensor:  # fmt: skip
     """Return `base` raised to `steps` evenly spaced exponents from `start` to `end`.
 
-    The ends are numbers, or tensors without axes, which get no gradient. An integer `dtype`
-    truncates them; see :func:`linspace`.
+    Parameters
+    ----------
+    start, end : float or Tensor without axes
+        First and last exponent. Tensors get no gradient. An integer `dtype` truncates both.
+    steps : int
+        Count of numbers, at least 0.
+    base : float
+        Base of the powers.
+    dtype : DType or str, optional
+        Dtype of the result; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients.
+
+    Returns
+    -------
+    Tensor
+        Vector of shape (steps,).
+
+    Raises
+    ------
+    ShapeError
+        An end has axes, or `steps` is negative.
+
+    Examples
+    --------
+    >>> krt.logspace(0, 3, 4, base=2).tolist()
+    [1.0, 2.0, 4.0, 8.0]
     """
     check_device(device)
     count = integer(steps, "steps", 0)
@@ -197,7 +302,17 @@ class FloatInfo:
 
 @dataclass(frozen=True)
 class IntInfo:
-    """The limits of an integer dtype: its name, width in bits, and least and greatest number."""
+    """The limits of an integer dtype.
+
+    Attributes
+    ----------
+    dtype : str
+        Name of the dtype.
+    bits : int
+        Width in bits.
+    min, max : int
+        Least and greatest number.
+    """
 
     dtype: str
     bits: int
@@ -206,7 +321,28 @@ class IntInfo:
 
 
 def finfo(type: object = None) -> FloatInfo:  # noqa: A002
-    """Return the limits of a floating dtype, by default float32."""
+    """Return the limits of a floating dtype, by default float32.
+
+    Parameters
+    ----------
+    type : DType, str or NumPy dtype, optional
+        Floating dtype.
+
+    Returns
+    -------
+    FloatInfo
+        Record with the fields of :class:`FloatInfo`.
+
+    Raises
+    ------
+    DTypeError
+        `type` is no floating dtype.
+
+    Examples
+    --------
+    >>> krt.finfo(krt.float16).max
+    65504.0
+    """
     kind = dt.float32 if type is None else dt.parse(type, "type")
     if not kind.is_float:
         raise DTypeError(f"type: expected a floating type, not {kind.name}; use kernelrt.iinfo")
@@ -220,7 +356,28 @@ def finfo(type: object = None) -> FloatInfo:  # noqa: A002
 
 
 def iinfo(type: object) -> IntInfo:  # noqa: A002
-    """Return the limits of an integer dtype."""
+    """Return the limits of an integer dtype.
+
+    Parameters
+    ----------
+    type : DType, str or NumPy dtype
+        Integer dtype.
+
+    Returns
+    -------
+    IntInfo
+        Record with the fields of :class:`IntInfo`.
+
+    Raises
+    ------
+    DTypeError
+        `type` is no integer dtype.
+
+    Examples
+    --------
+    >>> krt.iinfo(krt.int8).min, krt.iinfo(krt.int8).max
+    (-128, 127)
+    """
     kind = dt.parse(type, "type")
     if not kind.is_int:
         raise DTypeError(f"type: expected an integer type, not {kind.name}; use kernelrt.finfo")
@@ -228,12 +385,34 @@ def iinfo(type: object) -> IntInfo:  # noqa: A002
 
 
 def get_default_dtype() -> DType:
-    """Return float32, the dtype of tensors made from Python floats."""
+    """Return float32, the dtype of tensors made from Python floats.
+
+    Examples
+    --------
+    >>> krt.get_default_dtype()
+    kernelrt.float32
+    """
     return dt.float32
 
 
 def promote_types(type1: object, type2: object) -> DType:
-    """Return the dtype that operations on tensors of two dtypes promote to."""
+    """Return the dtype that operations on tensors of two dtypes promote to.
+
+    Parameters
+    ----------
+    type1, type2 : DType, str or NumPy dtype
+        Dtypes of two tensors with axes.
+
+    Returns
+    -------
+    DType
+        Dtype of their sum.
+
+    Examples
+    --------
+    >>> krt.promote_types(krt.int8, krt.uint8), krt.promote_types(krt.int64, krt.float16)
+    (kernelrt.int16, kernelrt.float16)
+    """
     return dt.promote(dt.parse(type1, "type1"), dt.parse(type2, "type2"))
 
 
@@ -241,6 +420,21 @@ def can_cast(from_: object, to: object) -> bool:
     """Return whether an operation may write one dtype to another.
 
     As in PyTorch, the dtype category must not become smaller (bool < integer < float).
+
+    Parameters
+    ----------
+    from_, to : DType, str or NumPy dtype
+        Dtype of the values, and of the tensor that they are written to.
+
+    Returns
+    -------
+    bool
+        Whether the category of `to` is at least that of `from_`.
+
+    Examples
+    --------
+    >>> krt.can_cast(krt.float32, krt.int64), krt.can_cast(krt.int64, krt.int8)
+    (False, True)
     """
     source, target = dt.parse(from_, "from_"), dt.parse(to, "to")
     rank = {dt.Kind.BOOL: 0, dt.Kind.UINT: 1, dt.Kind.INT: 1, dt.Kind.FLOAT: 2}
@@ -251,6 +445,22 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
     """Return the dtype of ``tensor1 + tensor2``.
 
     Numbers and tensors without axes count less in type promotion than tensors with axes.
+
+    Parameters
+    ----------
+    tensor1, tensor2 : Tensor or number
+        Operands.
+
+    Returns
+    -------
+    DType
+        Dtype of the sum.
+
+    Examples
+    --------
+    >>> x = krt.tensor([1, 2], dtype=krt.int8)
+    >>> krt.result_type(x, 3), krt.result_type(x, 0.5)
+    (kernelrt.int8, kernelrt.float32)
     """
     kind: Any = _class()
     given = (("tensor1", tensor1), ("tensor2", tensor2))
@@ -266,10 +476,25 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
 def broadcast_shapes(*shapes: Any) -> tuple[Dim, ...]:
     """Return the shape that `shapes`, each a sequence or a number, broadcast to.
 
+    Parameters
+    ----------
+    *shapes : int or sequence of int
+        Shapes; a number is the shape of a vector.
+
+    Returns
+    -------
+    tuple of int
+        The common shape.
+
     Raises
     ------
     ShapeError
         The shapes are not compatible.
+
+    Examples
+    --------
+    >>> krt.broadcast_shapes((2, 1), (3,))
+    (2, 3)
     """
     known = [shape_of((s,), "shapes") for s in shapes]
     for shape in known:
