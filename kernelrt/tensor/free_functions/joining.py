@@ -43,7 +43,33 @@ def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]
 
 @operation
 def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
-    """Concatenate `tensors` along `dim`; all other axes must agree."""
+    """Concatenate `tensors` along `dim`; all other axes must agree.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        At least one tensor. As in PyTorch, vectors without elements are left out.
+    dim : int
+        Axis along which to join.
+
+    Returns
+    -------
+    Tensor
+        New tensor in the promoted dtype.
+
+    Raises
+    ------
+    ShapeError
+        The shapes differ along another axis, there are no tensors, or a tensor has no axes.
+    DTypeError
+        An element of `tensors` is no Tensor.
+
+    Examples
+    --------
+    >>> x, y = krt.tensor([[1, 2]]), krt.tensor([[3, 4]])
+    >>> krt.cat([x, y]).tolist(), krt.cat([x, y], 1).tolist()
+    ([[1, 2], [3, 4]], [[1, 2, 3, 4]])
+    """
     parts = _promoted(tensors, "cat")
     if any(p.ndim != 1 for p in parts):  # empty vectors are dropped, as in PyTorch
         parts = [p for p in parts if p.dims != (0,)] or parts
@@ -66,7 +92,33 @@ def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
 
 @operation
 def stack(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
-    """Stack `tensors` of the same shape along a new axis `dim`."""
+    """Stack `tensors` of the same shape along a new axis `dim`.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        At least one tensor.
+    dim : int
+        Position of the new axis in the result.
+
+    Returns
+    -------
+    Tensor
+        New tensor in the promoted dtype.
+
+    Raises
+    ------
+    ShapeError
+        The shapes differ, or there are no tensors.
+    DTypeError
+        An element of `tensors` is no Tensor.
+
+    Examples
+    --------
+    >>> x, y = krt.tensor([1, 2]), krt.tensor([3, 4])
+    >>> krt.stack([x, y]).tolist(), krt.stack([x, y], 1).tolist()
+    ([[1, 2], [3, 4]], [[1, 3], [2, 4]])
+    """
     parts = _promoted(tensors, "stack")
     first = parts[0]
     axis = axis_of(dim, first.ndim + 1)
@@ -88,6 +140,24 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
         Vectors, or scalars (treated as vectors of one element); or one sequence of them.
     indexing : "ij" or "xy"
         "xy" swaps the first two axes.
+
+    Returns
+    -------
+    tuple of Tensor
+        One tensor for each vector, all of the same shape: views of the vectors.
+
+    Raises
+    ------
+    ShapeError
+        A tensor has more than one axis, or `indexing` is unknown.
+    DTypeError
+        An argument is no Tensor.
+
+    Examples
+    --------
+    >>> rows, columns = krt.meshgrid(krt.tensor([1, 2]), krt.tensor([3, 4, 5]))
+    >>> rows.tolist(), columns.tolist()
+    ([[1, 1, 1], [2, 2, 2]], [[3, 4, 5], [3, 4, 5]])
     """
     lines = _several(tensors, "meshgrid")
     if indexing not in ("ij", "xy"):
@@ -122,7 +192,31 @@ concat = concatenate = cat
 
 
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Expand all `tensors` to the shape that they broadcast to."""
+    """Expand all `tensors` to the shape that they broadcast to.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Tensors, or one sequence of them.
+
+    Returns
+    -------
+    tuple of Tensor
+        Views of the tensors; see :meth:`Tensor.expand`.
+
+    Raises
+    ------
+    ShapeError
+        The shapes are not compatible.
+    DTypeError
+        An argument is no Tensor.
+
+    Examples
+    --------
+    >>> x, y = krt.broadcast_tensors(krt.tensor([1, 2]), krt.tensor([[3], [4]]))
+    >>> x.tolist(), y.tolist()
+    ([[1, 2], [1, 2]], [[3, 3], [4, 4]])
+    """
     given = _several(tensors, "broadcast_tensors")
     shape = broadcast(*(t.dims for t in given))
     return tuple(t.expand(shape) for t in given)
@@ -142,12 +236,54 @@ def _lifted(tensors: tuple[Any, ...], rank: int) -> Any:
 
 
 def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    """Return a scalar as a vector; other tensors unchanged. Several tensors give a tuple."""
+    """Return a scalar as a vector; other tensors unchanged. Several tensors give a tuple.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Tensors, or one sequence of them.
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+        One tensor for a single one that is given without a sequence.
+
+    Raises
+    ------
+    DTypeError
+        An argument is no Tensor.
+
+    Examples
+    --------
+    >>> krt.atleast_1d(krt.tensor(3)).tolist()
+    [3]
+    """
     return _lifted(tensors, 1)
 
 
 def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    """Return a vector as a row and a scalar as a matrix. Several tensors give a tuple."""
+    """Return a vector as a row and a scalar as a matrix. Several tensors give a tuple.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Tensors, or one sequence of them.
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+        One tensor for a single one that is given without a sequence.
+
+    Raises
+    ------
+    DTypeError
+        An argument is no Tensor.
+
+    Examples
+    --------
+    >>> krt.atleast_2d(krt.tensor([3, 4])).tolist()
+    [[3, 4]]
+    """
     return _lifted(tensors, 2)
 
 
@@ -155,18 +291,82 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     """Return a tensor with at least 3 axes. Several tensors give a tuple.
 
     A matrix gets a last axis of size 1, a vector also a first one.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Tensors, or one sequence of them.
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+        One tensor for a single one that is given without a sequence.
+
+    Raises
+    ------
+    DTypeError
+        An argument is no Tensor.
+
+    Examples
+    --------
+    >>> krt.atleast_3d(krt.zeros(2, 3)).shape, krt.atleast_3d(krt.zeros(2)).shape
+    ((2, 3, 1), (1, 2, 1))
     """
     return _lifted(tensors, 3)
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Concatenate `tensors` along the second axis, vectors along the first."""
+    """Concatenate `tensors` along the second axis, vectors along the first.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Tensors whose other axes agree. Scalars count as vectors.
+
+    Returns
+    -------
+    Tensor
+        New tensor in the promoted dtype.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As for :func:`cat`.
+
+    Examples
+    --------
+    >>> krt.hstack([krt.tensor([1, 2]), krt.tensor([3])]).tolist()
+    [1, 2, 3]
+    >>> krt.hstack([krt.zeros(2, 1), krt.zeros(2, 3)]).shape
+    (2, 4)
+    """
     parts = [_lifted((t,), 1) for t in _several((tensors,), "hstack")]
     return cat(parts, 0 if not parts or parts[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Concatenate `tensors` along the first axis; vectors count as rows."""
+    """Concatenate `tensors` along the first axis; vectors count as rows.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Tensors whose other axes agree.
+
+    Returns
+    -------
+    Tensor
+        New tensor in the promoted dtype, with at least two axes.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As for :func:`cat`.
+
+    Examples
+    --------
+    >>> krt.vstack([krt.tensor([1, 2]), krt.tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
+    """
     return cat([_lifted((t,), 2) for t in _several((tensors,), "vstack")], 0)
 
 
@@ -174,18 +374,82 @@ row_stack = vstack
 
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Concatenate `tensors` along the third axis."""
+    """Concatenate `tensors` along the third axis, after :func:`atleast_3d`.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Tensors whose other axes agree.
+
+    Returns
+    -------
+    Tensor
+        New tensor in the promoted dtype, with at least three axes.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As for :func:`cat`.
+
+    Examples
+    --------
+    >>> krt.dstack([krt.tensor([1, 2]), krt.tensor([3, 4])]).tolist()
+    [[[1, 3], [2, 4]]]
+    """
     return cat([_lifted((t,), 3) for t in _several((tensors,), "dstack")], 2)
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Concatenate `tensors` along the second axis; vectors and scalars count as columns."""
+    """Concatenate `tensors` along the second axis; vectors and scalars count as columns.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Tensors whose other axes agree.
+
+    Returns
+    -------
+    Tensor
+        New tensor in the promoted dtype, with at least two axes.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As for :func:`cat`.
+
+    Examples
+    --------
+    >>> krt.column_stack([krt.tensor([1, 2]), krt.tensor([3, 4])]).tolist()
+    [[1, 3], [2, 4]]
+    """
     parts = [t if t.ndim > 1 else t.reshape(-1, 1) for t in _several((tensors,), "column_stack")]
     return cat(parts, 1)
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """Return the Cartesian product of vectors as rows; the last vector varies fastest."""
+    """Return the Cartesian product of vectors as rows; the last vector varies fastest.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Vectors.
+
+    Returns
+    -------
+    Tensor
+        Tensor of shape (product of the sizes, number of vectors), in the promoted dtype. A single
+        vector is returned as it is.
+
+    Raises
+    ------
+    ShapeError
+        A tensor is no vector.
+
+    Examples
+    --------
+    >>> krt.cartesian_prod(krt.tensor([1, 2]), krt.tensor([3, 4])).tolist()
+    [[1, 3], [1, 4], [2, 3], [2, 4]]
+    """
     given = _several(tensors, "cartesian_prod")
     for i, t in enumerate(given):
         if t.ndim != 1:
@@ -208,6 +472,22 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         Number of elements per combination.
     with_replacement : bool
         Whether a combination may contain an element several times.
+
+    Returns
+    -------
+    Tensor
+        Tensor of shape (count, r), in the dtype of `input`; no elements, of shape (0,), if `r` is
+        0.
+
+    Raises
+    ------
+    ShapeError
+        `input` is no vector, or `r` is negative.
+
+    Examples
+    --------
+    >>> krt.combinations(krt.tensor([1, 2, 3])).tolist()
+    [[1, 2], [1, 3], [2, 3]]
     """
     (x,) = _several((input,), "combinations")
     count = integer(r, "r", 0)
@@ -221,7 +501,30 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
-    """Return a block-diagonal matrix of `tensors`; vectors count as rows."""
+    """Return a block-diagonal matrix of `tensors`; vectors count as rows.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Matrices, vectors or scalars.
+
+    Returns
+    -------
+    Tensor
+        Matrix in the promoted dtype, whose sizes are the sums of the sizes of the blocks.
+
+    Raises
+    ------
+    ShapeError
+        A tensor has more than two axes, or there are no tensors.
+    DTypeError
+        An argument is no Tensor.
+
+    Examples
+    --------
+    >>> krt.block_diag(krt.tensor([[1, 2]]), krt.tensor([3])).tolist()
+    [[1, 2, 0], [0, 0, 3]]
+    """
     blocks = [_lifted((t,), 2) for t in _promoted(_several(tensors, "block_diag"), "block_diag")]
     for i, b in enumerate(blocks):
         if b.ndim > 2:
