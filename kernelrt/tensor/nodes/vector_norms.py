@@ -24,7 +24,37 @@ def vector_norm(
     x: _T, ord: float = 2, dim: Dims = None, keepdim: bool = False, *,  # noqa: A002
     dtype: object = None,
 ) -> _T:  # fmt: skip
-    """Return the norm of order `ord` over `dim`, or over all elements; see ``Tensor.norm``."""
+    """Return the norm of order `ord` over `dim`, or over all elements; see ``Tensor.norm``.
+
+    Parameters
+    ----------
+    x : Tensor
+        Tensor of floats.
+    ord : float
+        Order of the norm, also infinite.
+    dim : int or sequence of int, optional
+        Axes to reduce; all by default.
+    keepdim : bool
+        Whether to keep the reduced axes with size 1.
+    dtype : DType, optional
+        Dtype to convert `x` to first.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the remaining axes, in the dtype of `x`.
+
+    Raises
+    ------
+    DTypeError
+        `x` does not hold floats.
+
+    Examples
+    --------
+    >>> x = krt.tensor([3.0, -4.0])
+    >>> krt.linalg.vector_norm(x).item(), krt.linalg.vector_norm(x, 1).item()
+    (5.0, 7.0)
+    """
     return x.norm(real(ord, "ord"), dim, keepdim, dtype=dtype)
 
 
@@ -47,6 +77,24 @@ def matrix_norm(
         Whether the result keeps the two axes with size 1.
     dtype : DType, optional
         Dtype to convert `A` to first.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the remaining axes, in the dtype of `A`.
+
+    Raises
+    ------
+    DTypeError
+        `A` does not hold floats.
+    ShapeError
+        `A` has fewer than two axes, `dim` does not name two, or `ord` is unknown.
+
+    Examples
+    --------
+    >>> A = krt.tensor([[3.0, -4.0], [1.0, 2.0]])
+    >>> krt.linalg.matrix_norm(A, 1).item(), krt.linalg.matrix_norm(A, krt.inf).item()
+    (6.0, 7.0)
     """
     x = A if dtype is None else A.cast(dtype)
     if not isinstance(dim, tuple | list) or len(dim) != 2 or x.ndim < 2:
@@ -87,6 +135,37 @@ def any_norm(
 
     Without `ord`, return the 2-norm of all elements along `dim` (all axes by default). With `ord`
     but without `dim`, the tensor must have one or two axes.
+
+    Parameters
+    ----------
+    A : Tensor
+        Tensor of floats.
+    ord : float or str, optional
+        Order, as for :func:`vector_norm` or :func:`matrix_norm`.
+    dim : int or sequence of int, optional
+        Axes to reduce.
+    keepdim : bool
+        Whether to keep the reduced axes with size 1.
+    dtype : DType, optional
+        Dtype to convert `A` to first.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the remaining axes, in the dtype of `A`.
+
+    Raises
+    ------
+    DTypeError
+        `A` does not hold floats.
+    ShapeError
+        `ord` needs another number of axes.
+
+    Examples
+    --------
+    >>> A = krt.tensor([[3.0, -4.0], [0.0, 0.0]])
+    >>> krt.linalg.norm(A).item(), krt.linalg.norm(A, 1).item(), krt.linalg.norm(A, 1, 1).tolist()
+    (5.0, 4.0, [7.0, 0.0])
     """
     if ord is None:
         return A.norm(2, dim, keepdim, dtype=dtype)
