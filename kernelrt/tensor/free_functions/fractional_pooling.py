@@ -91,7 +91,7 @@ def fractional_max_pool2d(
     Parameters
     ----------
     input : Tensor, shape (batch, channels, rows, columns), or without the batch
-        Images.
+        Images of floats.
     kernel_size : int or pair of int
         Window size.
     output_size : int or pair of int, optional
@@ -104,10 +104,24 @@ def fractional_max_pool2d(
     _random_samples : Tensor, shape (batch, channels, 2), optional
         Numbers from 0 to 1 to use instead of drawn ones; the number for the columns comes first.
 
+    Returns
+    -------
+    Tensor or Pooled
+        Tensor of shape (batch, channels, out rows, out columns), or without the batch. With
+        `return_indices`, a named tuple (values, indices).
+
     Raises
     ------
+    DTypeError
+        `input` does not hold floats.
     ShapeError
         The windows do not fit, or not exactly one of `output_size` and `output_ratio` is given.
+
+    Examples
+    --------
+    >>> images = krt.arange(16.0).reshape(1, 4, 4)
+    >>> krt.nn.functional.fractional_max_pool2d(images, 2, output_size=2).shape
+    (1, 2, 2)
     """
     given = Fractions("fractional_max_pool2d", 2, kernel_size, output_size, output_ratio)
     return _pooled(input, given, return_indices, _random_samples)
@@ -120,7 +134,40 @@ def fractional_max_pool3d(
 ) -> Tensor | Pooled[Tensor]:  # fmt: skip
     """Return the maxima of windows at random positions over the last three axes.
 
-    See :func:`fractional_max_pool2d`; here `_random_samples` are in the order of the axes.
+    See :func:`fractional_max_pool2d`.
+
+    Parameters
+    ----------
+    input : Tensor, shape (batch, channels, depth, rows, columns), or without the batch
+        Volumes of floats.
+    kernel_size : int or triple of int
+        Window size.
+    output_size : int or triple of int, optional
+        Number of windows along each axis.
+    output_ratio : float or triple of float, optional
+        Alternative to `output_size`: number of windows divided by the axis size, above 0 and below
+        1.
+    return_indices : bool
+        Whether to also return the positions of the maxima in the volume, as row-major indices.
+    _random_samples : Tensor, shape (batch, channels, 3), optional
+        Numbers from 0 to 1 to use instead of drawn ones, in the order of the axes.
+
+    Returns
+    -------
+    Tensor or Pooled
+        Tensor of shape (batch, channels, out depth, out rows, out columns), or without the batch.
+        With `return_indices`, a named tuple (values, indices).
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        As for :func:`fractional_max_pool2d`.
+
+    Examples
+    --------
+    >>> volumes = krt.arange(64.0).reshape(1, 4, 4, 4)
+    >>> krt.nn.functional.fractional_max_pool3d(volumes, 2, output_ratio=0.5).shape
+    (1, 2, 2, 2)
     """
     given = Fractions("fractional_max_pool3d", 3, kernel_size, output_size, output_ratio)
     return _pooled(input, given, return_indices, _random_samples)

@@ -38,6 +38,20 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
     Returns
     -------
     Tensor, shape (batch, rows, columns, 2) or (batch, depth, rows, columns, 3)
+        Coordinates in the dtype of `theta`.
+
+    Raises
+    ------
+    DTypeError
+        `theta` does not hold floats.
+    ShapeError
+        `size` has neither 4 nor 5 numbers, or `theta` has a shape that does not fit it.
+
+    Examples
+    --------
+    >>> same = krt.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    >>> krt.nn.functional.affine_grid(same, (1, 1, 2, 2)).tolist()
+    [[[[-0.5, -0.5], [0.5, -0.5]], [[-0.5, 0.5], [0.5, 0.5]]]]
     """
     maps = tensor_of(theta, "theta", floats=True)
     sizes = [integer(n, "size", 1) for n in size]
@@ -72,7 +86,7 @@ def gradient(
     input : Tensor
         Function values.
     spacing : number, or sequence of numbers or of Tensors, optional
-        Distance of neighbours, for all axes or for each axis; or for each axis a tensor of
+        Distance of neighbors, for all axes or for each axis; or for each axis a tensor of
         coordinates. 1 by default.
     dim : int or sequence of int, optional
         Axes to differentiate along; by default all.
@@ -82,13 +96,18 @@ def gradient(
     Returns
     -------
     tuple of Tensor
-        One derivative per axis, with the shape of `input`.
+        One derivative per axis, with the shape of `input`; float32 for integers.
+
+    Raises
+    ------
+    ShapeError
+        An axis has fewer than ``edge_order + 1`` elements, or `spacing` does not fit the axes.
 
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> krt.gradient(krt.tensor([1.0, 4.0, 9.0, 16.0]))
-    (tensor([3., 4., 6., 7.]),)
+    >>> (slope,) = krt.gradient(krt.tensor([1.0, 4.0, 9.0, 16.0]))
+    >>> slope.tolist()
+    [3.0, 4.0, 6.0, 7.0]
     """
     values = tensor_of(input, "input")
     axes = axes_of(dim, values.ndim)
@@ -174,12 +193,23 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     shape : int or sequence of int
         Shape of the indexed tensor.
 
+    Returns
+    -------
+    tuple of Tensor
+        One int64 tensor for each axis, with the shape of `indices`.
+
     Raises
     ------
     DTypeError
         `indices` are not integers.
     IndexBoundsError
         At run time: an index is out of range for the shape.
+
+    Examples
+    --------
+    >>> rows, columns = krt.unravel_index(krt.tensor([1, 5]), (2, 3))
+    >>> rows.tolist(), columns.tolist()
+    ([0, 1], [1, 2])
     """
     given = tensor_of(indices, "indices")
     if not given.dtype.is_int:
@@ -205,6 +235,21 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
         Number of powers; n by default.
     increasing : bool
         Whether the powers increase from 0 instead of decreasing to 0.
+
+    Returns
+    -------
+    Tensor
+        Tensor of shape (n, N), in the dtype of `x`; int64 for integers and bools.
+
+    Raises
+    ------
+    ShapeError
+        `x` is no vector, or `N` is negative.
+
+    Examples
+    --------
+    >>> krt.vander(krt.tensor([1, 2, 3])).tolist()
+    [[1, 1, 1], [4, 2, 1], [9, 3, 1]]
     """
     values = tensor_of(x, "x")
     if values.ndim != 1:
