@@ -102,9 +102,13 @@ class Generator:
     JitError
         A function is being traced: create the generator outside.
 
+    Notes
+    -----
+    The n-th pair of words is a hash of n, threefry2x32 with 20 rounds: Salmon, Moraes, Dror and
+    Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
+
     Examples
     --------
-    >>> import kernelrt as krt
     >>> g = krt.Generator().manual_seed(3)
     >>> x = krt.rand(2, generator=g)
     >>> state = g.get_state()
@@ -148,6 +152,16 @@ class Generator:
     def manual_seed(self, seed: int) -> Self:
         """Set the seed and restart the stream, in place: existing plans use the new seed, too.
 
+        Parameters
+        ----------
+        seed : int
+            Number from -2**63 to 2**64 - 1.
+
+        Returns
+        -------
+        Generator
+            This generator.
+
         Raises
         ------
         JitError
@@ -156,6 +170,13 @@ class Generator:
             `seed` is not an int.
         ShapeError
             `seed` has more than 64 bits.
+
+        Examples
+        --------
+        >>> g = krt.Generator().manual_seed(3)
+        >>> x = krt.rand(2, generator=g)
+        >>> x.equal(krt.rand(2, generator=g.manual_seed(3)))
+        True
         """
         number = whole(seed)
         if number is None:
@@ -168,19 +189,48 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Set a random seed from the operating system, and return it."""
+        """Set a random seed from the operating system, and return it.
+
+        Returns
+        -------
+        int
+            The seed, of 64 bits.
+
+        Examples
+        --------
+        >>> g = krt.Generator()
+        >>> g.seed() == g.initial_seed()
+        True
+        """
         found = int.from_bytes(os.urandom(8), "little")
         self.manual_seed(found)
         return found
 
     def initial_seed(self) -> int:
-        """Return the seed of the stream; 2**64 is added to negative seeds."""
+        """Return the seed of the stream; 2**64 is added to negative seeds.
+
+        Examples
+        --------
+        >>> krt.Generator().manual_seed(3).initial_seed()
+        3
+        """
         _outside("initial_seed()")
         low, high = (int(word) for word in self._settled()[0]._memory.numpy())
         return high << 32 | low
 
     def get_state(self) -> Tensor:
-        """Return the seed and the position of the stream, as 16 bytes."""
+        """Return the seed and the position of the stream, as 16 bytes.
+
+        Returns
+        -------
+        Tensor
+            uint8 of shape (16,).
+
+        Examples
+        --------
+        >>> krt.Generator().manual_seed(3).get_state().tolist()
+        [3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        """
         _outside("get_state()")
         with state.lock:
             words = [t._memory.numpy().view(np.uint8) for t in self._settled()]
@@ -189,12 +239,28 @@ class Generator:
     def set_state(self, new_state: tensor_module.Tensor) -> Self:
         """Restore a state that :meth:`get_state` returned.
 
+        Parameters
+        ----------
+        new_state : Tensor
+            uint8 of shape (16,).
+
+        Returns
+        -------
+        Generator
+            This generator.
+
         Raises
         ------
         DTypeError
             `new_state` is not a tensor of uint8.
         ShapeError
             `new_state` does not have shape (16,).
+
+        Examples
+        --------
+        >>> g, other = krt.Generator().manual_seed(3), krt.Generator()
+        >>> other.set_state(g.get_state()).initial_seed()
+        3
         """
         given: Any = new_state
         if not isinstance(given, tensor_module.Tensor) or given.dtype is not dt.uint8:
@@ -211,7 +277,15 @@ class Generator:
         return self
 
     def clone_state(self) -> Generator:
-        """Return a new generator with the same state."""
+        """Return a new generator with the same state.
+
+        Examples
+        --------
+        >>> g = krt.Generator().manual_seed(3)
+        >>> twin = g.clone_state()
+        >>> krt.rand(2, generator=g).equal(krt.rand(2, generator=twin))
+        True
+        """
         return Generator().set_state(self.get_state())
 
     def __reduce__(self) -> tuple[Any, ...]:
