@@ -130,12 +130,30 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:  # noqa: 
     generator : Generator, optional
         Stream to draw from.
 
+    Returns
+    -------
+    Tensor
+        New tensor of whole numbers, in the floating dtype of `input`. It gets no gradient.
+
     Raises
     ------
     DTypeError
         `input` is not floating.
     DomainError
         At run time: a mean is below 0 or NaN.
+
+    Notes
+    -----
+    Counts with a mean of at least 10 are drawn by transformed rejection: W. Hoermann, The
+    transformed rejection method for generating Poisson random variables, Insurance: Mathematics
+    and Economics 12, 1993.
+
+    Examples
+    --------
+    >>> krt.poisson(krt.tensor([0.0, 0.0])).tolist()
+    [0.0, 0.0]
+    >>> abs(krt.poisson(krt.full((100_000,), 4.0)).mean().item() - 4) < 0.1
+    True
     """
     rate = tensor_of(input, "input", floats=True).detach()
     return draw_poisson(rate, rate.dims, generator).cast(rate.dtype)
@@ -154,10 +172,26 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tenso
     generator : Generator, optional
         Stream to draw from.
 
+    Returns
+    -------
+    Tensor
+        New tensor of whole numbers, of the broadcast shape and the dtype of `count`. It gets no
+        gradient.
+
     Raises
     ------
     DTypeError
         One of the two is not floating, or their dtypes differ.
+
+    Notes
+    -----
+    Counts with a mean of at least 10 are drawn by transformed rejection: W. Hoermann, The
+    generation of binomial random variates, J. Statist. Comput. Simul. 46, 1993.
+
+    Examples
+    --------
+    >>> krt.binomial(krt.tensor([10.0, 10.0]), krt.tensor([1.0, 0.0])).tolist()
+    [10.0, 0.0]
     """
     trials = tensor_of(count, "count", floats=True).detach()
     chance = tensor_of(prob, "prob", floats=True).detach()

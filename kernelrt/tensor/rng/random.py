@@ -46,27 +46,110 @@ __all__ = ["at_least_zero", "bernoulli", "check_asked", "get_rng_state", "initia
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seed the default generator; see :meth:`Generator.manual_seed`."""
+    """Seed the default generator; see :meth:`Generator.manual_seed`.
+
+    Parameters
+    ----------
+    seed : int
+        Number from -2**63 to 2**64 - 1.
+
+    Returns
+    -------
+    Generator
+        The default generator.
+
+    Raises
+    ------
+    DTypeError
+        `seed` is not an int.
+    ShapeError
+        `seed` has more than 64 bits.
+    JitError
+        A function is being traced.
+
+    Examples
+    --------
+    >>> _ = krt.manual_seed(3)
+    >>> x = krt.rand(2)
+    >>> _ = krt.manual_seed(3)
+    >>> x.equal(krt.rand(2))
+    True
+    """
     return default_generator.manual_seed(seed)
 
 
 def seed() -> int:
-    """Seed the default generator with a random number, and return this number."""
+    """Seed the default generator with a random number, and return this number.
+
+    Returns
+    -------
+    int
+        The seed, of 64 bits.
+
+    Examples
+    --------
+    >>> krt.seed() == krt.initial_seed()
+    True
+    """
     return default_generator.seed()
 
 
 def initial_seed() -> int:
-    """Return the seed of the default generator; 2**64 is added to negative seeds."""
+    """Return the seed of the default generator; 2**64 is added to negative seeds.
+
+    Returns
+    -------
+    int
+        The seed; 0 if it was never set.
+
+    Examples
+    --------
+    >>> krt.manual_seed(3).initial_seed() == krt.initial_seed()
+    True
+    """
     return default_generator.initial_seed()
 
 
 def get_rng_state() -> Tensor:
-    """Return the state of the default generator, as bytes."""
+    """Return the state of the default generator, as bytes.
+
+    Returns
+    -------
+    Tensor
+        uint8 of shape (16,); see :meth:`Generator.get_state`.
+
+    Examples
+    --------
+    >>> state = krt.get_rng_state()
+    >>> x = krt.rand(2)
+    >>> krt.set_rng_state(state)
+    >>> x.equal(krt.rand(2))
+    True
+    """
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Restore a state of the default generator that :func:`get_rng_state` returned."""
+    """Restore a state of the default generator that :func:`get_rng_state` returned.
+
+    Parameters
+    ----------
+    new_state : Tensor
+        uint8 of shape (16,).
+
+    Raises
+    ------
+    DTypeError
+        `new_state` is not a tensor of uint8.
+    ShapeError
+        `new_state` does not have shape (16,).
+
+    Examples
+    --------
+    >>> krt.set_rng_state(krt.Generator().manual_seed(3).get_state())
+    >>> krt.initial_seed()
+    3
+    """
     default_generator.set_state(new_state)
 
 
@@ -159,6 +242,39 @@ def uniform(
     """Draw numbers from the uniform distribution on [`low`, `high`).
 
     ``low + (high - low) * u`` with u in [0, 1) may round to `high`, as in NumPy.
+
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape of the result.
+    low, high : float
+        Limits.
+    dtype : DType or str, optional
+        Floating dtype; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`. A jitted function draws new numbers in each run.
+
+    Raises
+    ------
+    DTypeError
+        `dtype` is no floating dtype.
+    ShapeError
+        A size is negative.
+
+    Examples
+    --------
+    >>> x = krt.uniform(100, low=2.0, high=3.0)
+    >>> x.amin().item() >= 2, x.amax().item() <= 3
+    (True, True)
     """
     check_device(device)
     out = _draw(check_shape(size), _uniform, _float_type(dtype), high - low, low, generator)
@@ -177,6 +293,26 @@ def normal(
     size: ``normal(2, 3, mean=0.0)``. Without a size, the result has the shape that `mean` and
     `std` broadcast to.
 
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape of the result.
+    mean, std : float or Tensor of floats
+        Mean and standard deviation, which is at least 0. Tensors get no gradient.
+    dtype : DType or str, optional
+        Floating dtype; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor. A jitted function draws new numbers in each run.
+
     Raises
     ------
     ShapeError
@@ -184,7 +320,14 @@ def normal(
     DomainError
         At run time: `std` is a tensor with an element below 0.
     DTypeError
-        `mean` or `std` is a tensor that is not floating.
+        `mean` or `std` is a tensor that is not floating, or `dtype` is no floating dtype.
+
+    Examples
+    --------
+    >>> krt.normal(2, 3, mean=5.0).shape
+    (2, 3)
+    >>> krt.normal(krt.tensor([1.0, 2.0]), 0.0).tolist()
+    [1.0, 2.0]
     """
     check_device(device)
     place = None
@@ -249,7 +392,39 @@ def rand(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Draw numbers from the uniform distribution on [0, 1)."""
+    """Draw numbers from the uniform distribution on [0, 1).
+
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape of the result.
+    dtype : DType or str, optional
+        Floating dtype; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`. A jitted function draws new numbers in each run.
+
+    Raises
+    ------
+    DTypeError
+        `dtype` is no floating dtype.
+    ShapeError
+        A size is negative.
+
+    Examples
+    --------
+    >>> x = krt.rand(2, 3)
+    >>> x.shape, ((x >= 0) & (x < 1)).all().item()
+    ((2, 3), True)
+    """
     return uniform(
         *size, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator
     )
@@ -260,7 +435,39 @@ def randn(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Draw numbers from the standard normal distribution."""
+    """Draw numbers from the standard normal distribution.
+
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape of the result.
+    dtype : DType or str, optional
+        Floating dtype; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`. A jitted function draws new numbers in each run.
+
+    Raises
+    ------
+    DTypeError
+        `dtype` is no floating dtype.
+    ShapeError
+        A size is negative.
+
+    Examples
+    --------
+    >>> x = krt.randn(100_000)
+    >>> abs(x.mean().item()) < 0.05, abs(x.std().item() - 1) < 0.05
+    (True, True)
+    """
     return normal(
         *size, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator
     )
@@ -270,7 +477,36 @@ def rand_like(
     input: Any, dtype: object = None, device: object = None, requires_grad: bool = False,  # noqa: A002 - torch's name
     *, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Draw uniform numbers like :func:`rand`, in the shape and dtype of `input`."""
+    """Draw uniform numbers like :func:`rand`, in the shape and dtype of `input`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor whose shape and dtype to use.
+    dtype : DType or str, optional
+        Another floating dtype.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor.
+
+    Raises
+    ------
+    DTypeError
+        The dtype is not floating.
+
+    Examples
+    --------
+    >>> krt.rand_like(krt.zeros(2, 3)).shape
+    (2, 3)
+    """
     return uniform(
         input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad,
         generator=generator,
@@ -281,7 +517,36 @@ def randn_like(
     input: Any, dtype: object = None, device: object = None, requires_grad: bool = False,  # noqa: A002 - torch's name
     *, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Draw normal numbers like :func:`randn`, in the shape and dtype of `input`."""
+    """Draw normal numbers like :func:`randn`, in the shape and dtype of `input`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor whose shape and dtype to use.
+    dtype : DType or str, optional
+        Another floating dtype.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor.
+
+    Raises
+    ------
+    DTypeError
+        The dtype is not floating.
+
+    Examples
+    --------
+    >>> krt.randn_like(krt.zeros(2, 3)).shape
+    (2, 3)
+    """
     return normal(
         input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad,
         generator=generator,
@@ -292,7 +557,40 @@ def randint_like(
     input: Any, low: Any = 0, high: Any = None, dtype: object = None, device: object = None,  # noqa: A002 - torch's name
     requires_grad: bool = False, *, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Draw integers like :func:`randint`, in the shape and dtype of `input`."""
+    """Draw integers like :func:`randint`, in the shape and dtype of `input`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Tensor whose shape and dtype to use.
+    low, high : int
+        Limits: integers from `low` to `high` - 1. A single number is `high`, with `low` 0.
+    dtype : DType or str, optional
+        Another dtype.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``; only for floats.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor.
+
+    Raises
+    ------
+    ShapeError
+        The interval is empty.
+    DTypeError
+        The dtype cannot represent all integers of the interval.
+
+    Examples
+    --------
+    >>> krt.randint_like(krt.zeros(2, 3), 7, 8).tolist()
+    [[7.0, 7.0, 7.0], [7.0, 7.0, 7.0]]
+    """
     if high is None:
         low, high = 0, low
     return randint(
@@ -305,21 +603,51 @@ def randint(
     low: Any = 0, high: Any = None, size: Sequence[Dim] | None = None, dtype: object = None,
     generator: Generator | None = None, *, device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Draw integers uniformly from [`low`, `high`); the default dtype is int64.
+    """Draw integers uniformly from [`low`, `high`).
 
     With one bound, as in ``randint(10, (3,))``, the bound is `high`, and `low` is 0.
+
+    Parameters
+    ----------
+    low, high : int
+        Limits: integers from `low` to `high` - 1.
+    size : sequence of int
+        Shape of the result.
+    dtype : DType or str, optional
+        Dtype of the result; int64 by default.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``; only for a floating `dtype`.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`. A jitted function draws new numbers in each run.
 
     Raises
     ------
     ShapeError
         The interval is empty.
     DTypeError
-        `dtype` cannot represent all integers of the interval.
+        `dtype` cannot represent all integers of the interval, or there is no `size`.
+    GradientError
+        `requires_grad` is True, and `dtype` is not floating.
 
     Notes
     -----
     In an interval of n <= 2**32 numbers, each has the probability 1 / n up to a relative error of
     n / 2**32; in wider intervals up to 2**-32.
+
+    Examples
+    --------
+    >>> krt.randint(7, 8, (2, 3)).tolist()
+    [[7, 7, 7], [7, 7, 7]]
+    >>> x = krt.randint(6, (100,))
+    >>> x.amin().item() >= 0, x.amax().item() < 6
+    (True, True)
     """
     check_device(device)
     if size is None and isinstance(high, tuple | list):
@@ -425,7 +753,54 @@ def kaiming_uniform(
     dtype: object = None, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Draw weights of shape (out, in, ...) that preserve activation variance (He et al. 2015)."""
+    """Draw weights of shape (out, in, ...) that preserve activation variance (He et al. 2015).
+
+    The numbers are uniform between plus and minus ``gain * sqrt(3 / n)``.
+
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape (out, in, ...) of the weights.
+    a : float
+        Slope of leaky_relu for negative numbers.
+    mode : "fan_in" or "fan_out"
+        Whether to preserve the variance of the activations or of the gradients: n is the number of
+        inputs or of outputs of a unit.
+    nonlinearity : str
+        Function after the layer, which determines the gain: "leaky_relu" (``sqrt(2 / (1 + a **
+        2))``), "relu" (``sqrt(2)``), "tanh" (5 / 3), "selu" (0.75), "linear" or "sigmoid" (1).
+    dtype : DType or str, optional
+        Floating dtype; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`.
+
+    Raises
+    ------
+    ShapeError
+        There are fewer than two axes, a size is 0, or `mode` or `nonlinearity` is unknown.
+    DTypeError
+        `dtype` is no floating dtype.
+
+    Notes
+    -----
+    K. He, X. Zhang, S. Ren and J. Sun, Delving deep into rectifiers: Surpassing human-level
+    performance on ImageNet classification, 2015.
+
+    Examples
+    --------
+    >>> x = krt.kaiming_uniform(10, 6)
+    >>> x.shape, x.abs().amax().item() <= 1.0
+    ((10, 6), True)
+    """
     shape = check_shape(size)
     limit = _gain(nonlinearity, a) * math.sqrt(3 / _fan(shape, mode))
     return uniform(
@@ -440,7 +815,53 @@ def kaiming_normal(
     dtype: object = None, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Draw weights like :func:`kaiming_uniform`, from the normal distribution."""
+    """Draw weights like :func:`kaiming_uniform`, from the normal distribution.
+
+    Its standard deviation is ``gain / sqrt(n)``.
+
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape (out, in, ...) of the weights.
+    a : float
+        Slope of leaky_relu for negative numbers.
+    mode : "fan_in" or "fan_out"
+        Whether to preserve the variance of the activations or of the gradients: n is the number of
+        inputs or of outputs of a unit.
+    nonlinearity : str
+        Function after the layer, which determines the gain: "leaky_relu" (``sqrt(2 / (1 + a **
+        2))``), "relu" (``sqrt(2)``), "tanh" (5 / 3), "selu" (0.75), "linear" or "sigmoid" (1).
+    dtype : DType or str, optional
+        Floating dtype; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`.
+
+    Raises
+    ------
+    ShapeError
+        There are fewer than two axes, a size is 0, or `mode` or `nonlinearity` is unknown.
+    DTypeError
+        `dtype` is no floating dtype.
+
+    Notes
+    -----
+    K. He, X. Zhang, S. Ren and J. Sun, Delving deep into rectifiers: Surpassing human-level
+    performance on ImageNet classification, 2015.
+
+    Examples
+    --------
+    >>> krt.kaiming_normal(10, 6).shape
+    (10, 6)
+    """
     shape = check_shape(size)
     std = _gain(nonlinearity, a) / math.sqrt(_fan(shape, mode))
     return normal(
@@ -454,7 +875,49 @@ def xavier_uniform(
     *size: Any, gain: float = 1.0, dtype: object = None, device: object = None,
     requires_grad: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Draw weights that preserve the variance forward and backward (Glorot and Bengio 2010)."""
+    """Draw weights that preserve the variance forward and backward (Glorot and Bengio 2010).
+
+    The numbers are uniform between plus and minus ``gain * sqrt(6 / (fan_in + fan_out))``; the fans
+    are the numbers of inputs and outputs of a unit.
+
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape (out, in, ...) of the weights.
+    gain : float
+        Factor of the weights.
+    dtype : DType or str, optional
+        Floating dtype; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`.
+
+    Raises
+    ------
+    ShapeError
+        There are fewer than two axes, or a size is 0.
+    DTypeError
+        `dtype` is no floating dtype.
+
+    Notes
+    -----
+    X. Glorot and Y. Bengio, Understanding the difficulty of training deep feedforward neural
+    networks, 2010.
+
+    Examples
+    --------
+    >>> x = krt.xavier_uniform(2, 4)
+    >>> x.shape, x.abs().amax().item() <= 1.0
+    ((2, 4), True)
+    """
     shape = check_shape(size)
     limit = gain * math.sqrt(6 / sum(_fans(shape)))
     return uniform(
@@ -468,7 +931,47 @@ def xavier_normal(
     *size: Any, gain: float = 1.0, dtype: object = None, device: object = None,
     requires_grad: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Draw weights like :func:`xavier_uniform`, from the normal distribution."""
+    """Draw weights like :func:`xavier_uniform`, from the normal distribution.
+
+    Its standard deviation is ``gain * sqrt(2 / (fan_in + fan_out))``.
+
+    Parameters
+    ----------
+    *size : int, or one sequence of int
+        Shape (out, in, ...) of the weights.
+    gain : float
+        Factor of the weights.
+    dtype : DType or str, optional
+        Floating dtype; float32 by default.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to accumulate gradients in ``grad``.
+    generator : Generator, optional
+        Stream to draw from; by default that of :func:`manual_seed`.
+
+    Returns
+    -------
+    Tensor
+        New tensor of shape `size`.
+
+    Raises
+    ------
+    ShapeError
+        There are fewer than two axes, or a size is 0.
+    DTypeError
+        `dtype` is no floating dtype.
+
+    Notes
+    -----
+    X. Glorot and Y. Bengio, Understanding the difficulty of training deep feedforward neural
+    networks, 2010.
+
+    Examples
+    --------
+    >>> krt.xavier_normal(2, 4).shape
+    (2, 4)
+    """
     shape = check_shape(size)
     std = gain * math.sqrt(2 / sum(_fans(shape)))
     return normal(
