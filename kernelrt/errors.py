@@ -64,7 +64,18 @@ class _InLoop:
 
 
 class KernelrtError(Exception):
-    """Base class of all errors that kernelrt raises intentionally."""
+    """Base class of all errors that kernelrt raises intentionally.
+
+    Each message says what is wrong, what came, what was expected and the way out.
+
+    Examples
+    --------
+    >>> try:
+    ...     krt.zeros(2) + krt.zeros(3)
+    ... except krt.KernelrtError as error:
+    ...     print(type(error).__name__)
+    ShapeError
+    """
 
     def __init__(self, *args: object, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -72,15 +83,25 @@ class KernelrtError(Exception):
 
 
 class KernelrtWarning(UserWarning):
-    """Base class of warnings: something works, but probably not as intended."""
+    """Base class of warnings: something works, but probably not as intended.
+
+    To turn all of them into errors, call ``warnings.simplefilter("error", krt.KernelrtWarning)``.
+    """
 
 
 class EagerLoopWarning(KernelrtWarning):
-    """A loop without :func:`kernelrt.jit` repeats a computation or compiles again and again."""
+    """A loop without :func:`kernelrt.jit` repeats a computation or compiles again and again.
+
+    The message names the line. The way out is a jitted function; docs/eager.md has recipes.
+    """
 
 
 class RetraceWarning(KernelrtWarning, RuntimeWarning):
-    """A jitted function is traced again and again."""
+    """A jitted function is traced again and again.
+
+    The message names the argument that changes. Pass changing numbers as floats or arrays, and
+    make axes of changing size dynamic, or pad them.
+    """
 
 
 class ViewWarning(KernelrtWarning):
@@ -88,26 +109,59 @@ class ViewWarning(KernelrtWarning):
 
 
 class ShapeError(KernelrtError, RuntimeError, ValueError):
-    """A shape, rank, axis or size does not fit.
+    """A shape, rank, axis or size does not fit, or a number is out of range.
 
     PyTorch raises RuntimeError and NumPy ValueError in such cases; this error is both.
+
+    Examples
+    --------
+    >>> krt.zeros(2, 3) + krt.zeros(4)
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.ShapeError: shapes (2, 3) and (4,) do not broadcast...
     """
 
 
 class AxisError(ShapeError, IndexError):
-    """An axis is out of range, or an index does not match the axes of the tensor."""
+    """An axis is out of range, or an index does not match the axes of the tensor.
+
+    Examples
+    --------
+    >>> krt.zeros(2).sum(1)
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.AxisError: dim: axis 1 is out of range for a tensor with 1 axes...
+    """
 
 
 class ScalarError(ShapeError, TypeError):
-    """A tensor without axes has no length and cannot be iterated over."""
+    """A tensor without axes has no length and cannot be iterated over.
+
+    Examples
+    --------
+    >>> len(krt.tensor(1.0))
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.ScalarError: len: a tensor without axes has no length; use numel()
+    """
 
 
 class SharingError(KernelrtError, ValueError):
-    """A copy was forbidden, but the request needs one."""
+    """A copy was forbidden, but the request needs one. Pass ``copy=None``.
+
+    Examples
+    --------
+    >>> krt.asarray([1.0], copy=False)
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.SharingError: copy: False forbids a copy, but list has no memory to share...
+    """
 
 
 class DomainError(_InLoop, ShapeError):
     """Data contains a number outside the domain of an operation, such as a probability of 1.5.
+
+    The error is raised when the value is computed, not when the operation is called.
 
     Attributes
     ----------
@@ -119,6 +173,15 @@ class DomainError(_InLoop, ShapeError):
         Step of a jitted function's ``over``, from 0.
     iteration : int or None
         Iteration of the loop, from 0; None outside of loops.
+
+    Examples
+    --------
+    >>> x = krt.tensor([0.5, 1.5]).bernoulli()
+    >>> try:
+    ...     x.tolist()
+    ... except krt.DomainError as error:
+    ...     print(error.value)
+    1.5
     """
 
     op: int | None = None
@@ -127,11 +190,29 @@ class DomainError(_InLoop, ShapeError):
 
 
 class DTypeError(KernelrtError, TypeError):
-    """A dtype is unsupported or does not fit the operation."""
+    """A dtype is unsupported or does not fit the operation, or an argument has another type.
+
+    The way out is mostly a cast, such as ``x.float()``.
+
+    Examples
+    --------
+    >>> krt.tensor([1, 2]).mean()
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.DTypeError: mean: expected a floating type, not int64; cast the tensor first...
+    """
 
 
 class DeviceError(KernelrtError, ValueError):
-    """A device is unknown, or operands live on different devices."""
+    """A device is unknown, or operands live on different devices.
+
+    Examples
+    --------
+    >>> krt.zeros(2, device="cuda")
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.DeviceError: device: 'cuda' is unknown; expected 'cpu'
+    """
 
 
 class IndexBoundsError(_InLoop, KernelrtError, IndexError):
@@ -142,13 +223,26 @@ class IndexBoundsError(_InLoop, KernelrtError, IndexError):
     op : int or None
         Index of the operation in the plan.
     index : int or None
-        The first index out of range, as the user passed it.
+        The first index out of range, as the user passed it; None for static ones.
     size : int or None
-        Size of the axis.
+        Size of the axis; None for static indices.
     step : int or None
         Step of a jitted function's ``over``, from 0.
     iteration : int or None
         Iteration of the loop, from 0; None outside of loops.
+
+    Examples
+    --------
+    >>> krt.zeros(3)[5]
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.IndexBoundsError: index: 5 is out of range for axis 0 with size 3
+    >>> x = krt.zeros(3)[krt.tensor([0, 5])]
+    >>> try:
+    ...     x.tolist()
+    ... except krt.IndexBoundsError as error:
+    ...     print(error.index, error.size)
+    5 3
     """
 
     op: int | None = None
@@ -166,6 +260,13 @@ class LinAlgError(_InLoop, KernelrtError, RuntimeError, ValueError):
         Step of a jitted function's ``over``, from 0.
     iteration : int or None
         Iteration of the loop, from 0; None outside of loops.
+
+    Examples
+    --------
+    >>> krt.linalg.inv(krt.zeros(2, 2)).tolist()
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.LinAlgError: inv ...: the matrix is singular...
     """
 
     step: int | None = None
@@ -196,6 +297,15 @@ class NonFiniteError(_InLoop, KernelrtError, FloatingPointError, RuntimeError):
         Iteration of the loop, from 0; None outside of loops.
     step : int or None
         Step of a jitted function's ``over``, from 0.
+
+    Examples
+    --------
+    >>> with krt.debug_nans():
+    ...     try:
+    ...         krt.tensor([0.0]).log().tolist()
+    ...     except krt.NonFiniteError as error:
+    ...         print(error.op, error.value)
+    log -inf
     """
 
     value: float = float("nan")
@@ -211,23 +321,72 @@ class NonFiniteError(_InLoop, KernelrtError, FloatingPointError, RuntimeError):
 
 
 class GradientError(KernelrtError, RuntimeError):
-    """A gradient was requested that is not defined."""
+    """A gradient was requested that is not defined, or a write would make one wrong.
+
+    Examples
+    --------
+    >>> krt.tensor(1.0).backward()
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.GradientError: backward: the tensor does not depend on any tensor...
+    >>> krt.ones(2, requires_grad=True).zero_()
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.GradientError: fill_: the tensor requires a gradient...
+    """
 
 
 class JitError(KernelrtError, RuntimeError):
-    """A function cannot be traced, or a value was read while tracing."""
+    """A function cannot be traced, or a value was read while tracing.
+
+    Return the tensor and read it outside, or decide with ``where()`` or ``krt.cond``. To find the
+    place, run the function under :func:`disable_jit`.
+
+    Examples
+    --------
+    >>> krt.jit(lambda x: x.item())(krt.tensor(1.0))
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.JitError: item() reads a value while a function is traced...
+    """
 
 
 class VariableError(KernelrtError, ValueError):
-    """A Variable is unknown, fixed, or bound to a value outside its bounds."""
+    """A Variable is unknown, fixed, or bound to a value outside its bounds; or a decision needs it.
+
+    Examples
+    --------
+    >>> bool(krt.Variable("n", 1, 8) > 3)
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.VariableError: n > 3: Python needs True or False, but the size is known only...
+    """
 
 
 class StateError(KernelrtError, ValueError):
-    """A state dict does not fit the object it is loaded into, or its file is corrupt."""
+    """A state dict does not fit the object it is loaded into, or its file is corrupt.
+
+    Examples
+    --------
+    >>> krt.nn.Linear(2, 1).load_state_dict({"weight": krt.zeros(1, 3), "bias": krt.zeros(1)})
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.StateError: state_dict does not fit Linear:
+      'weight' has shape (1, 3), expected (1, 2)
+    """
 
 
 class UnknownNameError(KernelrtError, AttributeError):
-    """An attribute that the object does not have was set."""
+    """An attribute that the object does not have was set.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(2, requires_grad=True)], lr=0.1)
+    >>> opt.rate = 1.0
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.UnknownNameError: SGD: unknown attribute 'rate', expected one of lr...
+    """
 
 
 class SpecError(KernelrtError, RuntimeError):
@@ -235,27 +394,53 @@ class SpecError(KernelrtError, RuntimeError):
 
 
 class CompileError(KernelrtError, RuntimeError):
-    """The compiler rejected the source of a kernel."""
+    """The compiler rejected the source of a kernel, or a kernel has no source to show."""
 
 
 class PlanBuildError(KernelrtError, ValueError):
-    """An execution plan was assembled from parts that do not fit together."""
+    """An execution plan was assembled from parts that do not fit together.
+
+    Only plans that are built by hand raise it; see docs/runtime.md.
+    """
 
 
 class PlanBusyError(KernelrtError, RuntimeError):
-    """Code that interrupted a plan or an assignment used the same plan or memory."""
+    """Code that interrupted a plan or an assignment used the same plan or memory.
+
+    Such code is a custom function of the plan, a signal handler or a finalizer. It can execute a
+    copy of the plan, made with ``plan.replicate()``.
+    """
 
 
 class PlanReleasedError(KernelrtError, RuntimeError):
-    """A plan was executed after its buffers had been released."""
+    """A plan was executed after its buffers had been released. Prepare it again.
+
+    Examples
+    --------
+    >>> plan = (krt.zeros(2) + 1).prepare()
+    >>> plan.release()
+    >>> plan.execute()
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.PlanReleasedError: the plan was released; prepare it again
+    """
 
 
 class BufferReleasedError(KernelrtError, RuntimeError):
-    """A buffer was used after its memory had been freed."""
+    """A buffer was used after its memory had been freed, as after ``Buffer.release()``."""
 
 
 class CopyError(KernelrtError, TypeError):
-    """An object cannot be copied or pickled: it refers to memory or code of this process."""
+    """An object cannot be copied or pickled: it refers to memory or code of this process.
+
+    Examples
+    --------
+    >>> import copy
+    >>> copy.deepcopy(krt.zeros(2).prepare())
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.CopyError: a ExecutionPlan refers to memory of this process...
+    """
 
 
 class CustomFunctionError(_InLoop, KernelrtError, RuntimeError):
@@ -267,6 +452,16 @@ class CustomFunctionError(_InLoop, KernelrtError, RuntimeError):
         Iteration of the loop, from 0; None outside of loops.
     step : int or None
         Step of a jitted function's ``over``, from 0.
+
+    Examples
+    --------
+    >>> x = krt.tensor([1.0])
+    >>> y = krt.call(lambda a: 1 // 0, x, out=x)
+    >>> try:
+    ...     y.tolist()
+    ... except krt.CustomFunctionError as error:
+    ...     print(repr(error.__cause__))
+    ZeroDivisionError('integer division or modulo by zero')
     """
 
     step: int | None = None
@@ -277,4 +472,12 @@ class ForkError(KernelrtError, RuntimeError):
 
 
 class OutOfMemoryError(KernelrtError, MemoryError):
-    """Memory for a buffer, a plan or a kernel could not be allocated."""
+    """Memory for a buffer, a plan or a kernel could not be allocated.
+
+    Examples
+    --------
+    >>> krt.zeros(1 << 50).tolist()
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.OutOfMemoryError: cannot allocate ... bytes
+    """
