@@ -11,6 +11,16 @@ __all__ = ["num_threads"]
 def num_threads(n: int) -> Limit:
     """Limit plans to `n` threads in a ``with`` block, for the whole process.
 
+    Parameters
+    ----------
+    n : int
+        Maximum number of threads, at least 1.
+
+    Returns
+    -------
+    context manager
+        Context manager that restores the former limit.
+
     Raises
     ------
     DTypeError
@@ -20,8 +30,8 @@ def num_threads(n: int) -> Limit:
 
     Examples
     --------
-    >>> with num_threads(1):
-    ...     get_num_threads()
+    >>> with krt.num_threads(1):
+    ...     krt.get_num_threads()
     1
     """
     return Limit(thread_count(n), get_num_threads, set_num_threads)

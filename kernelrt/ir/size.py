@@ -238,6 +238,18 @@ class Real(_Expression):
 
     In arithmetic with numbers, sizes and tensors it behaves like a Python float: ``x * (1 / n)``
     has the dtype of `x`. ``kernelrt.tensor(r)`` converts it to a tensor.
+
+    Raises
+    ------
+    VariableError
+        Python needs a decision or a number that depends on the size.
+
+    Examples
+    --------
+    >>> n = krt.Variable("n", 1, 8)
+    >>> mean = krt.jit(lambda x: x.sum() * (1 / x.shape[0]), dynamic={"x": {0: n}})
+    >>> mean(krt.tensor([1.0, 3.0])).item(), mean(krt.tensor([1.0, 3.0, 5.0, 7.0])).item()
+    (2.0, 4.0)
     """
 
     __slots__ = ()
@@ -332,7 +344,7 @@ class Size(_Expression):
 
     Examples
     --------
-    >>> n = Variable("n", 1, 40)
+    >>> n = krt.Variable("n", 1, 40)
     >>> n, n * 2 + 1, n // 2, (n // 2).bounds
     (n, (n * 2) + 1, n // 2, (0, 20))
     >>> n > 0, n == 0, n * 2 - n == n
@@ -529,6 +541,12 @@ def Variable(name: str, min_val: int, max_val: int) -> Size:  # noqa: N802 - the
     min_val, max_val : int
         Inclusive bounds.
 
+    Returns
+    -------
+    Size
+        The variable. As a size in ``dynamic=`` of :func:`kernelrt.jit`, it stands for the size of
+        an axis.
+
     Raises
     ------
     VariableError
@@ -536,9 +554,12 @@ def Variable(name: str, min_val: int, max_val: int) -> Size:  # noqa: N802 - the
 
     Examples
     --------
-    >>> batch = Variable("batch", 1, 256)
+    >>> batch = krt.Variable("batch", 1, 256)
     >>> (batch * 4).bounds
     (4, 1024)
+    >>> double = krt.jit(lambda x: x * 2, dynamic={"x": {0: batch}})
+    >>> double(krt.ones(2)).tolist(), double(krt.ones(3)).tolist()  # one plan for both sizes
+    ([2.0, 2.0], [2.0, 2.0, 2.0])
     """
     return Size(uop.Variable(name, min_val, max_val))
 
