@@ -84,7 +84,15 @@ def bearer(leaf: Leaf) -> TensorBase | None:
 
 
 def is_grad_enabled() -> bool:
-    """Return whether operations of this thread are recorded for gradients."""
+    """Return whether operations of this thread are recorded for gradients.
+
+    Examples
+    --------
+    >>> with krt.no_grad():
+    ...     inside = krt.is_grad_enabled()
+    >>> inside, krt.is_grad_enabled()
+    (False, True)
+    """
     if local.trace is not None:
         local.trace.asked = True
     return local.grad
@@ -99,11 +107,20 @@ def no_grad(function: Any = None) -> Any:
 
     Use as ``with no_grad():``, or as the decorator ``@no_grad()`` or ``@no_grad``.
 
+    Parameters
+    ----------
+    function : callable, optional
+        Function to decorate.
+
+    Returns
+    -------
+    context manager, or callable
+        Context manager, or `function` with gradients disabled.
+
     Examples
     --------
-    >>> from kernelrt import Tensor, no_grad
-    >>> w = Tensor([1.0], requires_grad=True)
-    >>> with no_grad():
+    >>> w = krt.tensor([1.0], requires_grad=True)
+    >>> with krt.no_grad():
     ...     y = w * 2
     >>> y.requires_grad
     False
@@ -116,7 +133,28 @@ def enable_grad(function: None = None) -> Mode[bool]: ...
 @overload
 def enable_grad(function: Callable[_P, _R]) -> Callable[_P, _R]: ...
 def enable_grad(function: Any = None) -> Any:
-    """Enable gradients: results record their history, also inside :func:`no_grad`."""
+    """Enable gradients: results record their history, also inside :func:`no_grad`.
+
+    Use as ``with enable_grad():``, or as the decorator ``@enable_grad()`` or ``@enable_grad``.
+
+    Parameters
+    ----------
+    function : callable, optional
+        Function to decorate.
+
+    Returns
+    -------
+    context manager, or callable
+        Context manager, or `function` with gradients enabled.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0], requires_grad=True)
+    >>> with krt.no_grad(), krt.enable_grad():
+    ...     y = w * 2
+    >>> y.requires_grad
+    True
+    """
     return _around(Mode(GRAD, True), function)
 
 
@@ -128,6 +166,24 @@ def inference_mode(mode: Any = True) -> Any:
     """Disable gradients like :func:`no_grad`; with ``mode=False``, like :func:`enable_grad`.
 
     Tensors made in this mode are ordinary tensors.
+
+    Parameters
+    ----------
+    mode : bool, or callable
+        Whether to disable gradients, or a function to decorate.
+
+    Returns
+    -------
+    context manager, or callable
+        Context manager, or the function with gradients disabled.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0], requires_grad=True)
+    >>> with krt.inference_mode():
+    ...     y = w * 2
+    >>> y.requires_grad
+    False
     """
     return no_grad(mode) if callable(mode) else Mode(GRAD, not _truth(mode))
 
@@ -138,9 +194,18 @@ def set_grad_enabled(mode: bool) -> Setting[bool]:
     In a ``with`` statement the setting ends with the block. It is a decorator, too. A traced
     function must restore the setting before it returns.
 
+    Parameters
+    ----------
+    mode : bool
+        Whether gradients are enabled.
+
+    Returns
+    -------
+    context manager
+        Context manager that restores the former setting.
+
     Examples
     --------
-    >>> import kernelrt as krt
     >>> w = krt.tensor([1.0], requires_grad=True)
     >>> with krt.set_grad_enabled(False):
     ...     y = w * 2
