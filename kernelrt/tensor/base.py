@@ -338,7 +338,13 @@ class TensorBase(LazyHandle):
 
     @property
     def shape(self) -> tuple[int | Size, ...]:
-        """Size of each axis: an int, or a Size if it is known only at run time."""
+        """Size of each axis: an int, or a Size if it is known only at run time.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3).shape
+        (2, 3)
+        """
         known = self._shape
         return tuple(map(as_size, self.dims)) if known is None else known
 
@@ -373,7 +379,14 @@ class TensorBase(LazyHandle):
 
     @property
     def is_realized(self) -> bool:
-        """Whether the data is computed, except for pending assignments."""
+        """Whether the data is computed, except for pending assignments.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0]) * 2
+        >>> x.is_realized, x.realize().is_realized
+        (False, True)
+        """
         return self._address is not None
 
     def dim(self) -> int:
@@ -381,22 +394,58 @@ class TensorBase(LazyHandle):
         return len(self.dims)
 
     def size(self, dim: int | None = None) -> int | Size | tuple[int | Size, ...]:
-        """Return the shape, or the size of axis `dim`."""
+        """Return the shape, or the size of axis `dim`.
+
+        Parameters
+        ----------
+        dim : int, optional
+            Axis; a negative one counts from the end.
+
+        Returns
+        -------
+        tuple of int, or int
+            All sizes, or that of the axis. Sizes known only at run time are of type Size.
+
+        Examples
+        --------
+        >>> x = krt.zeros(2, 3)
+        >>> x.size(), x.size(-1)
+        ((2, 3), 3)
+        """
         return self.shape if dim is None else self.shape[own_axis(dim, self.ndim)]
 
     def numel(self) -> int | Size:
-        """Return the number of elements."""
+        """Return the number of elements.
+
+        Examples
+        --------
+        >>> krt.zeros(2, 3).numel()
+        6
+        """
         return as_size(prod(self.dims))
 
     def element_size(self) -> int:
-        """Return the size of one element in bytes."""
+        """Return the size of one element in bytes.
+
+        Examples
+        --------
+        >>> krt.zeros(2, dtype=krt.float64).element_size()
+        8
+        """
         return self.dtype.itemsize
 
     # ---- gradients
 
     @property
     def requires_grad(self) -> bool:
-        """Whether a gradient can flow into this tensor."""
+        """Whether a gradient can flow into this tensor. Setting it calls :meth:`requires_grad_`.
+
+        Examples
+        --------
+        >>> w = krt.tensor([1.0], requires_grad=True)
+        >>> (w * 2).requires_grad, w.detach().requires_grad
+        (True, False)
+        """
         trace = state.local.trace
         return self._lineage is True if trace is None else trace.requires_grad(self)
 
@@ -426,11 +475,26 @@ class TensorBase(LazyHandle):
         A tensor that has once required a gradient is a parameter. It remains a parameter while it
         is frozen: see :func:`kernelrt.nn.parameters`.
 
+        Parameters
+        ----------
+        requires_grad : bool
+            Whether to collect a gradient. False freezes a parameter.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
         Raises
         ------
         GradientError
             The elements are not floats, or the tensor is the result of operations on tensors
             that require gradients.
+
+        Examples
+        --------
+        >>> krt.zeros(2).requires_grad_().requires_grad
+        True
         """
         trace = state.local.trace
         if trace is not None:
@@ -483,7 +547,14 @@ class TensorBase(LazyHandle):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether this tensor is not the result of operations that gradients flow through."""
+        """Whether this tensor is not the result of operations that gradients flow through.
+
+        Examples
+        --------
+        >>> w = krt.tensor([1.0], requires_grad=True)
+        >>> w.is_leaf, (w * 2).is_leaf, krt.zeros(2).is_leaf
+        (True, False, True)
+        """
         if self._uop is None or self._leaf is not None or not self.requires_grad:
             return True
         trace = state.local.trace
@@ -493,10 +564,23 @@ class TensorBase(LazyHandle):
     def grad(self) -> Self | None:
         """The gradient that :meth:`backward` collected, or None.
 
+        It can be set to a tensor of the same shape and dtype, or to None.
+
         Raises
         ------
         GradientError
             A jitted function used the gradient and did not keep it; see :func:`kernelrt.jit`.
+        ShapeError
+            A tensor of another shape or dtype is set.
+        DTypeError
+            Something else than a tensor or None is set.
+
+        Examples
+        --------
+        >>> x = krt.tensor(3.0, requires_grad=True)
+        >>> (x * x).backward()
+        >>> x.grad.item()
+        6.0
         """
         if self._uop is None or (self._grad is None and state.local.trace is None):
             return None

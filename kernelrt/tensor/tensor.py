@@ -126,12 +126,21 @@ class Tensor(
     requires_grad : bool
         Whether :meth:`backward` collects a gradient in ``grad``.
 
+    Raises
+    ------
+    ShapeError
+        Nested lists are ragged.
+    DTypeError
+        kernelrt has no dtype for the elements, or `dtype` cannot represent a Python number.
+    GradientError
+        `requires_grad` is True, and the elements are not floats.
+
     Examples
     --------
-    >>> x = Tensor([1.0, 2.0], requires_grad=True)
+    >>> x = krt.Tensor([1.0, 2.0], requires_grad=True)
     >>> (x * x).sum().backward()
-    >>> x.grad
-    tensor([2., 4.])
+    >>> x.grad.tolist()
+    [2.0, 4.0]
     """
 
     __slots__ = ()
@@ -158,12 +167,44 @@ class Tensor(
     # ---- computing
 
     def realize(self) -> Self:
-        """Compute this tensor and commit pending assignments; see :func:`kernelrt.realize`."""
+        """Compute this tensor and commit pending assignments; see :func:`kernelrt.realize`.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0, 2.0]) * 2
+        >>> x.is_realized, x.realize().is_realized
+        (False, True)
+        """
         realize.realize(self)
         return self
 
     def prepare(self, *, threads: int | None = None) -> ExecutionPlan:
-        """Return a plan that computes this tensor in each run; see :func:`kernelrt.prepare`."""
+        """Return a plan that computes this tensor in each run; see :func:`kernelrt.prepare`.
+
+        Parameters
+        ----------
+        threads : int, optional
+            Maximum number of threads of the plan.
+
+        Returns
+        -------
+        ExecutionPlan
+            Plan with one output.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0, 2.0])
+        >>> plan = (x * 2).prepare()
+        >>> _ = x.assign(krt.tensor([3.0, 4.0]))
+        >>> plan.execute()
+        >>> plan.output_buffer.numpy().tolist()
+        [6.0, 8.0]
+        """
         return realize.prepare(self, threads=threads)
 
     # ---- gradients
@@ -194,6 +235,16 @@ class Tensor(
         GradientError
             This tensor has more than one element and no `gradient` is given, its dtype is not
             floating, or no tensor it depends on requires a gradient.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0, 2.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad.tolist()
+        [2.0, 4.0]
+        >>> (x * 3).backward(krt.tensor([1.0, 10.0]))  # adds to the gradient
+        >>> x.grad.tolist()
+        [5.0, 34.0]
         """
         chosen = None if inputs is None else listed(inputs, "inputs")
         _backward(self, gradient, create_graph=create_graph, inputs=chosen)
@@ -233,11 +284,11 @@ class Tensor(
 
         Examples
         --------
-        >>> x = Tensor([1.0, 2.0], requires_grad=True)
+        >>> x = krt.tensor([1.0, 2.0], requires_grad=True)
         >>> handle = x.register_hook(lambda g: g * 10)
         >>> (x * x).sum().backward()
-        >>> x.grad
-        tensor([20., 40.])
+        >>> x.grad.tolist()
+        [20.0, 40.0]
         """
         return hooking.hook(self, hook)
 
@@ -245,6 +296,20 @@ class Tensor(
         """Make :meth:`backward` collect the gradient of this result of operations in ``grad``.
 
         As with :meth:`register_hook`, call it before anything else is computed from this tensor.
+
+        Raises
+        ------
+        GradientError
+            No gradient flows into this tensor.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0, 2.0], requires_grad=True)
+        >>> y = x * 2
+        >>> y.retain_grad()
+        >>> (y * y).sum().backward()
+        >>> y.grad.tolist()
+        [4.0, 8.0]
         """
         hooking.retain(self)
 
@@ -255,11 +320,27 @@ class Tensor(
 
     @property
     def grad_fn(self) -> GradFn | None:
-        """Backward function of this result of operations; None if there is none, as for leaves."""
+        """Backward function of this result of operations; None if there is none, as for leaves.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0], requires_grad=True)
+        >>> x.grad_fn is None, (x * 2).grad_fn.name()
+        (True, 'MUL')
+        """
         return hooking.grad_fn(self)
 
     def zero_grad(self) -> None:
-        """Set ``grad`` to None."""
+        """Set ``grad`` to None.
+
+        Examples
+        --------
+        >>> x = krt.tensor(2.0, requires_grad=True)
+        >>> (x * x).backward()
+        >>> x.zero_grad()
+        >>> x.grad is None
+        True
+        """
         self.grad = None
 
     # ---- random
@@ -268,6 +349,35 @@ class Tensor(
         """Zero elements with probability `p`, and divide the others by ``1 - p``.
 
         Each run of a jitted function draws new random numbers.
+
+        Parameters
+        ----------
+        p : float
+            Probability of dropping an element, from 0 to 1.
+        training : bool
+            Whether to apply dropout; if False, return this tensor.
+
+        Returns
+        -------
+        Tensor
+            Tensor of this shape and dtype.
+
+        Raises
+        ------
+        ShapeError
+            `p` lies outside of [0, 1].
+        DTypeError
+            The elements are not floats.
+
+        Notes
+        -----
+        N. Srivastava et al., Dropout: A simple way to prevent neural networks from overfitting,
+        Journal of Machine Learning Research 15, 2014.
+
+        Examples
+        --------
+        >>> krt.ones(1000).dropout(0.5).unique().tolist()
+        [0.0, 2.0]
         """
         if not 0 <= p <= 1:
             raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
@@ -310,6 +420,12 @@ class Tensor(
             `value` does not broadcast to this shape, or this tensor's memory is read-only.
         DTypeError
             `value` is of another dtype kind, such as floats for an integer tensor.
+
+        Examples
+        --------
+        >>> x = krt.tensor([1.0, 2.0])
+        >>> x.assign(x * 10).tolist()
+        [10.0, 20.0]
         """
         if state.changing is None and fill_or_copy(self, value):
             return self
@@ -347,6 +463,12 @@ class Tensor(
             Gradients are enabled, and this tensor is a leaf that requires a gradient; or gradients
             flow into `src`, and this tensor cannot keep a history, as a parameter or a tensor from
             outside the traced function cannot.
+
+        Examples
+        --------
+        >>> x = krt.zeros(2, 2)
+        >>> x.copy_(krt.tensor([1.0, 2.0])).tolist()
+        [[1.0, 2.0], [1.0, 2.0]]
         """
         self._check_no_leaf("copy_")
         if state.changing is None and fill_or_copy(self, src):
@@ -374,18 +496,53 @@ class Tensor(
         return self.cast(target.dtype).expand(shape)
 
     def zero_(self) -> Self:
-        """Assign zeros; see :meth:`fill_`."""
+        """Assign zeros; see :meth:`fill_`.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        GradientError
+            Gradients are enabled, and this tensor is a leaf that requires a gradient.
+
+        Examples
+        --------
+        >>> krt.tensor([1, 2]).zero_().tolist()
+        [0, 0]
+        """
         return self.fill_(0)
 
     def fill_(self, value: bool | float) -> Self:
         """Assign a number or a 0-d tensor to all elements.
 
+        Parameters
+        ----------
+        value : number, or Tensor without axes
+            Value to assign. Integer tensors take a number without its fraction.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
         Raises
         ------
         DTypeError
             The dtype cannot represent the number.
+        ShapeError
+            `value` is a tensor with axes; use :meth:`copy_`.
         GradientError
             Gradients are enabled, and this tensor is a leaf that requires a gradient.
+
+        Examples
+        --------
+        >>> x = krt.zeros(2, 2)
+        >>> _ = x[0].fill_(7)
+        >>> x.tolist()
+        [[7.0, 7.0], [0.0, 0.0]]
         """
         given: object = value
         number: UOp | bool | float | None = number_node(given)
