@@ -73,7 +73,7 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """A scalar type. Instances are unique; compare with ``is`` or ``==``.
+    """A scalar type, such as ``krt.float32``. Instances are unique; compare with ``is`` or ``==``.
 
     Attributes
     ----------
@@ -99,6 +99,13 @@ class DType:
         Whether this is the boolean type.
     min, max : int or float
         Smallest and largest value. For floats they are infinite: the identities of MAX and MIN.
+        :func:`kernelrt.finfo` has the finite limits.
+
+    Examples
+    --------
+    >>> x = krt.zeros(2, dtype=krt.int8)
+    >>> x.dtype is krt.int8, x.dtype.name, x.dtype.itemsize, x.dtype.max
+    (True, 'int8', 1, 127)
     """
 
     name: str
@@ -139,6 +146,11 @@ class DType:
 
         It is the minimum of a signed type, as in NumPy and PyTorch on x86-64, and the maximum of
         an unsigned type. No axis has an element with such an index of 64 bits.
+
+        Examples
+        --------
+        >>> krt.int8.of_nan, krt.uint8.of_nan
+        (-128, 255)
         """
         return int(self.min if self.is_signed else self.max)
 
@@ -149,12 +161,24 @@ class DType:
 
     @property
     def accumulator(self) -> DType:
-        """The type that sums of this type are accumulated in."""
+        """The type that sums of this type are accumulated in.
+
+        Examples
+        --------
+        >>> krt.bfloat16.accumulator, krt.float64.accumulator
+        (kernelrt.float32, kernelrt.float64)
+        """
         return float32 if self.is_narrow else self
 
     @property
     def digits(self) -> int:
-        """Bits of the significand of a floating type, including the leading one."""
+        """Bits of the significand of a floating type, including the leading one.
+
+        Examples
+        --------
+        >>> krt.float16.digits, krt.bfloat16.digits, krt.float32.digits
+        (11, 8, 24)
+        """
         return _FORMATS[self.name][0]
 
     @property
@@ -196,7 +220,30 @@ _BY_NAME: Final = {d.name: d for d in ALL} | {
 
 
 def parse(spec: object, argument: str = "dtype") -> DType:
-    """Turn a DType, a name, a Python type, or a dtype of NumPy or PyTorch into a DType."""
+    """Turn a DType, a name, a Python type, or a dtype of NumPy or PyTorch into a DType.
+
+    Parameters
+    ----------
+    spec : DType, str, type, numpy.dtype or torch.dtype
+        What to convert. ``bool``, ``int`` and ``float`` are bool, int64 and float32.
+    argument : str
+        Name of the argument in errors.
+
+    Returns
+    -------
+    DType
+        The dtype.
+
+    Raises
+    ------
+    DTypeError
+        `spec` is none of these, or kernelrt has no such dtype.
+
+    Examples
+    --------
+    >>> krt.dtype.parse("int8"), krt.dtype.parse(float), krt.dtype.parse(np.float64)
+    (kernelrt.int8, kernelrt.float32, kernelrt.float64)
+    """
     if isinstance(spec, DType):
         return spec
     if isinstance(spec, str) and spec in _BY_NAME:
@@ -227,7 +274,30 @@ _OF_NUMPY: Final = {
 
 
 def from_numpy(dtype: np.dtype[np.generic], argument: str = "array") -> DType:
-    """Return the DType of a NumPy dtype; the byte order must be native."""
+    """Return the DType of a NumPy dtype; the byte order must be native.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Dtype of an array.
+    argument : str
+        Name of the argument in errors.
+
+    Returns
+    -------
+    DType
+        The dtype of the same name.
+
+    Raises
+    ------
+    DTypeError
+        kernelrt has no such dtype, or the byte order is not native.
+
+    Examples
+    --------
+    >>> krt.dtype.from_numpy(np.dtype("int16"))
+    kernelrt.int16
+    """
     found = _OF_NUMPY.get((dtype.kind, dtype.itemsize))
     if found is None or not dtype.isnative or dtype.num >= _FIRST_OF_USERS:
         names = ", ".join(d.name for d in _OF_NUMPY.values())
@@ -240,7 +310,28 @@ def from_numpy(dtype: np.dtype[np.generic], argument: str = "array") -> DType:
 
 @functools.cache
 def to_numpy(dtype: DType) -> np.dtype[np.generic]:
-    """Return the NumPy dtype of a DType; raise DTypeError for bfloat16, which has none."""
+    """Return the NumPy dtype of a DType.
+
+    Parameters
+    ----------
+    dtype : DType
+        Any dtype but bfloat16.
+
+    Returns
+    -------
+    numpy.dtype
+        The dtype of the same name.
+
+    Raises
+    ------
+    DTypeError
+        `dtype` is bfloat16, which NumPy does not have.
+
+    Examples
+    --------
+    >>> krt.dtype.to_numpy(krt.int8)
+    dtype('int8')
+    """
     if dtype is bfloat16:
         raise DTypeError("bfloat16 has no NumPy dtype; cast to float32 first")
     return np.dtype(dtype.name)
@@ -248,7 +339,28 @@ def to_numpy(dtype: DType) -> np.dtype[np.generic]:
 
 @functools.cache
 def promote(*dtypes: DType) -> DType:
-    """Return the dtype that operands of these dtypes promote to (PyTorch's table)."""
+    """Return the dtype that operands of these dtypes promote to (PyTorch's table).
+
+    Parameters
+    ----------
+    *dtypes : DType or str
+        At least one dtype.
+
+    Returns
+    -------
+    DType
+        Dtype of the result.
+
+    Raises
+    ------
+    DTypeError
+        There are no dtypes, or one of them is unknown.
+
+    Examples
+    --------
+    >>> krt.promote(krt.int8, krt.uint8), krt.promote(krt.int64, krt.float16)
+    (kernelrt.int16, kernelrt.float16)
+    """
     if not dtypes:
         raise DTypeError("dtypes: expected at least one type")
     return functools.reduce(_promote2, (parse(d, "dtypes") for d in dtypes))
@@ -275,9 +387,16 @@ def _promote2(a: DType, b: DType) -> DType:
 def wrapped(value: int, dtype: DType) -> int:
     """Return `value` wrapped around to the range of the integer type `dtype`.
 
+    Parameters
+    ----------
+    value : int
+        Any integer.
+    dtype : DType
+        Integer dtype.
+
     Examples
     --------
-    >>> wrapped(200, int8), wrapped(-1, uint8)
+    >>> krt.dtype.wrapped(200, krt.int8), krt.dtype.wrapped(-1, krt.uint8)
     (-56, 255)
     """
     number = value & ((1 << dtype.bits) - 1)
@@ -287,16 +406,37 @@ def wrapped(value: int, dtype: DType) -> int:
 def truncated(value: float, dtype: DType) -> int:
     """Return `value` truncated to an integer and clamped to the range of `dtype`.
 
+    Parameters
+    ----------
+    value : float
+        Any number; NaN gives :attr:`DType.of_nan`.
+    dtype : DType
+        Integer dtype.
+
     Examples
     --------
-    >>> truncated(-3.5, int8), truncated(300.0, int8), truncated(math.nan, uint8)
+    >>> from kernelrt.dtype import truncated
+    >>> truncated(-3.5, krt.int8), truncated(300.0, krt.int8), truncated(krt.nan, krt.uint8)
     (-3, 127, 255)
     """
     return dtype.of_nan if value != value else math.trunc(max(dtype.min, min(value, dtype.max)))
 
 
 def has_whole(dtype: DType, value: float) -> bool:
-    """Return whether `value`, truncated to an integer, is in the range of `dtype`."""
+    """Return whether `value`, truncated to an integer, is in the range of `dtype`.
+
+    Parameters
+    ----------
+    dtype : DType
+        Integer dtype.
+    value : float
+        Any number.
+
+    Examples
+    --------
+    >>> krt.dtype.has_whole(krt.int8, 127.9), krt.dtype.has_whole(krt.int8, 128)
+    (True, False)
+    """
     return dtype.min - 1 < value < dtype.max + 1
 
 
@@ -306,6 +446,23 @@ def nearest(value: float, dtype: DType) -> float:
     Python integers are rounded from their exact value. Numbers are rounded to bfloat16 by way of
     float32, as in PyTorch. Casts of integer tensors do the same; casts of float64 tensors round
     once.
+
+    Parameters
+    ----------
+    value : float
+        Any number.
+    dtype : DType
+        Floating dtype.
+
+    Returns
+    -------
+    float
+        The nearest number of `dtype`; infinite beyond its range.
+
+    Examples
+    --------
+    >>> krt.dtype.nearest(2049, krt.float16), krt.dtype.nearest(1e6, krt.float16)
+    (2048.0, inf)
     """
     try:
         if dtype is float64:
@@ -334,14 +491,38 @@ def _as_exact(number: int) -> float:
 
 
 def holds(dtype: DType, value: bool | float) -> bool:
-    """Return whether `dtype` represents `value` exactly; floating types represent NaN."""
+    """Return whether `dtype` represents `value` exactly; floating types represent NaN.
+
+    Parameters
+    ----------
+    dtype : DType
+        Any dtype.
+    value : number
+        Number to represent.
+
+    Examples
+    --------
+    >>> krt.dtype.holds(krt.int8, 127), krt.dtype.holds(krt.float16, 2049)
+    (True, False)
+    """
     if dtype.is_float:
         return value != value or nearest(value, dtype) == value
     return dtype.min <= value <= dtype.max and value == int(value)
 
 
 def contains(wide: DType, narrow: DType) -> bool:
-    """Return whether `wide` represents every value of `narrow` exactly."""
+    """Return whether `wide` represents every value of `narrow` exactly.
+
+    Parameters
+    ----------
+    wide, narrow : DType
+        Dtypes to compare.
+
+    Examples
+    --------
+    >>> krt.dtype.contains(krt.float64, krt.int32), krt.dtype.contains(krt.float32, krt.int32)
+    (True, False)
+    """
     if wide is narrow or narrow.is_bool:
         return True
     if wide.is_bool or (narrow.is_float and not wide.is_float):
@@ -354,7 +535,20 @@ def contains(wide: DType, narrow: DType) -> bool:
 
 
 def of_scalar(value: bool | float, tensor: DType | None = None) -> DType:
-    """Return the dtype of a Python scalar in an operation with a tensor of dtype `tensor`."""
+    """Return the dtype of a Python scalar in an operation with a tensor of dtype `tensor`.
+
+    Parameters
+    ----------
+    value : bool, int or float
+        The scalar.
+    tensor : DType, optional
+        Dtype of the tensor; without it, the dtype of the scalar alone is returned.
+
+    Examples
+    --------
+    >>> krt.dtype.of_scalar(1), krt.dtype.of_scalar(1, krt.int8), krt.dtype.of_scalar(1.5, krt.int8)
+    (kernelrt.int64, kernelrt.int8, kernelrt.float32)
+    """
     if isinstance(value, bool):
         return tensor or bool_
     if isinstance(value, int):
