@@ -56,12 +56,18 @@ PASSED_BY = MOVEMENT | {Op.NEG}
 
 
 class GradFn:
-    """The operation through which gradients flow into a tensor.
+    """The operation through which gradients flow into a tensor: its ``grad_fn``.
 
     Parameters
     ----------
     op : str
         Name of the called function, or of the graph's op. Names in PyTorch differ.
+
+    Examples
+    --------
+    >>> x = krt.tensor([1.0], requires_grad=True)
+    >>> x.exp().grad_fn.name()
+    'EXP'
     """
 
     __slots__ = ("_op",)

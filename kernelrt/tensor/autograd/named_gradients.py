@@ -78,7 +78,7 @@ def grad(
     Returns
     -------
     Tensor or tuple of Tensor
-        One gradient for each input; a tuple if `inputs` is a sequence.
+        One gradient for each input, of its shape and dtype; a tuple if `inputs` is a sequence.
 
     Raises
     ------
@@ -87,6 +87,10 @@ def grad(
         view, such as a ``reshape``, which graphs do not keep as a node: use a ``clone()`` of it,
         or call its ``retain_grad()`` right after it is created. Or `output` does not depend on an
         input, and neither `allow_unused` nor `materialize_grads` is true.
+    DTypeError
+        One of `output` and `inputs` is not a Tensor.
+    ShapeError
+        `gradient` does not fit `output`, or `inputs` is empty.
 
     Notes
     -----
@@ -95,7 +99,6 @@ def grad(
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> x = krt.tensor([1.0, 2.0], requires_grad=True)
     >>> y = x * x
     >>> z = (y * y).sum()

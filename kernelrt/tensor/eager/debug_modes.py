@@ -45,13 +45,13 @@ def debug_nans(mode: Any = True) -> Any:
 
     Parameters
     ----------
-    mode : bool
-        Whether to turn the mode on or off.
+    mode : bool, or callable
+        Whether to turn the mode on or off, or a function to decorate.
 
     Returns
     -------
-    Setting
-        Context manager for a ``with`` statement.
+    Setting, or callable
+        Context manager for a ``with`` statement, or the function that runs in the mode.
 
     Raises
     ------
@@ -60,7 +60,6 @@ def debug_nans(mode: Any = True) -> Any:
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> x = krt.tensor([1.0, 0.0])
     >>> with krt.debug_nans():
     ...     try:
@@ -75,7 +74,25 @@ def debug_nans(mode: Any = True) -> Any:
 
 
 def detect_anomaly(mode: bool = True) -> Setting[bool]:
-    """Alias of :func:`debug_nans`, PyTorch's name."""
+    """Alias of :func:`debug_nans`, PyTorch's name.
+
+    Parameters
+    ----------
+    mode : bool
+        Whether to turn the mode on or off.
+
+    Returns
+    -------
+    Setting
+        Context manager for a ``with`` statement.
+
+    Examples
+    --------
+    >>> with krt.detect_anomaly():
+    ...     y = krt.tensor([1.0]).log()
+    >>> y.tolist()
+    [0.0]
+    """
     return debug_nans(mode)
 
 
@@ -138,13 +155,13 @@ def disable_jit(mode: Any = True) -> Any:
 
     Parameters
     ----------
-    mode : bool
-        True disables jit, False enables it again.
+    mode : bool, or callable
+        True disables jit, False enables it again; or a function to decorate.
 
     Returns
     -------
-    Setting
-        Context manager for a ``with`` statement.
+    Setting, or callable
+        Context manager for a ``with`` statement, or the function that runs in the mode.
 
     Raises
     ------
@@ -153,7 +170,6 @@ def disable_jit(mode: Any = True) -> Any:
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> @krt.jit
     ... def relu(x):
     ...     return x if x.sum().item() > 0 else x * 0

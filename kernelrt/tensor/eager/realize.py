@@ -74,16 +74,31 @@ NEEDED = (
 def realize(*tensors: TensorBase) -> None:
     """Compute `tensors` and commit pending assignments, in one plan.
 
+    Parameters
+    ----------
+    *tensors : Tensor
+        Tensors to compute; without any, only pending assignments are committed.
+
     Raises
     ------
     JitError
         A function is being traced.
+    DTypeError
+        One of `tensors` is not a Tensor.
     VariableError
         A tensor has a dimension that is known only at run time.
     IndexBoundsError
         An index read from data is out of range. The target of the failing assignment keeps its old
         value. So do tensors assigned in the same step of an optimizer, and memory that the failing
         expression reads. All other assignments are executed.
+
+    Examples
+    --------
+    >>> x = krt.tensor([1.0, 2.0])
+    >>> y, z = x * 2, x.sum()
+    >>> krt.realize(y, z)  # one plan for both
+    >>> y.is_realized, z.is_realized
+    (True, True)
     """
     forbid("realize()")
     entered(tensors)
@@ -175,13 +190,17 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
         A function is being traced.
     DTypeError
         One of `tensors` is not a Tensor, or `threads` is not an int.
+    ShapeError
+        `threads` is below 1.
 
     Examples
     --------
-    >>> import numpy as np, kernelrt as krt
-    >>> x = krt.from_numpy(np.arange(3, dtype=np.float32))
-    >>> plan = krt.prepare(x * 2)
+    >>> array = np.arange(3, dtype=np.float32)
+    >>> plan = krt.prepare(krt.from_numpy(array) * 2)
+    >>> array[0] = 5
     >>> plan.execute()
+    >>> plan.output_buffer.numpy().tolist()
+    [10.0, 2.0, 4.0]
     """
     forbid("prepare()")
     check_tensors(tensors)
