@@ -92,7 +92,8 @@ class KernelrtWarning(UserWarning):
 class EagerLoopWarning(KernelrtWarning):
     """A loop without :func:`kernelrt.jit` repeats a computation or compiles again and again.
 
-    The message names the line. The way out is a jitted function; docs/eager.md has recipes.
+    It is issued once for a line of code. The way out is mostly a jitted function; docs/eager.md has
+    recipes.
     """
 
 
@@ -101,6 +102,17 @@ class RetraceWarning(KernelrtWarning, RuntimeWarning):
 
     The message names the argument that changes. Pass changing numbers as floats or arrays, and
     make axes of changing size dynamic, or pad them.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> scale = krt.jit(lambda x, n: x * n)
+    >>> with warnings.catch_warnings(record=True) as found:
+    ...     warnings.simplefilter("always")
+    ...     for n in range(10):  # each int gets a plan of its own
+    ...         _ = scale(krt.tensor([1.0]), n)
+    >>> [warning.category.__name__ for warning in found]
+    ['RetraceWarning']
     """
 
 
@@ -394,13 +406,32 @@ class SpecError(KernelrtError, RuntimeError):
 
 
 class CompileError(KernelrtError, RuntimeError):
-    """The compiler rejected the source of a kernel, or a kernel has no source to show."""
+    """The compiler rejected the source of a kernel, or a kernel has no source to show.
+
+    Only kernels that are given as code are rejected; see docs/runtime.md.
+
+    Examples
+    --------
+    >>> from kernelrt.runtime import CachedKernel
+    >>> CachedKernel.from_source("twice", "no code", buf_count=1, outs=[0])
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.CompileError: kernel 'twice': LLVM rejected the source...
+    """
 
 
 class PlanBuildError(KernelrtError, ValueError):
     """An execution plan was assembled from parts that do not fit together.
 
     Only plans that are built by hand raise it; see docs/runtime.md.
+
+    Examples
+    --------
+    >>> from kernelrt.runtime import ExecutionPlanBuilder
+    >>> ExecutionPlanBuilder().set_output_buffer(3)
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.PlanBuildError: output: there is no buffer 3; the plan has 0 buffers
     """
 
 
@@ -409,6 +440,19 @@ class PlanBusyError(KernelrtError, RuntimeError):
 
     Such code is a custom function of the plan, a signal handler or a finalizer. It can execute a
     copy of the plan, made with ``plan.replicate()``.
+
+    Examples
+    --------
+    >>> def again(array):
+    ...     plan.execute()
+    ...     return array
+    >>> x = krt.tensor([1.0])
+    >>> plan = krt.prepare(krt.call(again, x, out=x))
+    >>> try:
+    ...     plan.execute()
+    ... except krt.CustomFunctionError as error:
+    ...     print(type(error.__cause__).__name__)
+    PlanBusyError
     """
 
 
@@ -427,7 +471,18 @@ class PlanReleasedError(KernelrtError, RuntimeError):
 
 
 class BufferReleasedError(KernelrtError, RuntimeError):
-    """A buffer was used after its memory had been freed, as after ``Buffer.release()``."""
+    """A buffer was used after its memory had been freed. Make a new buffer.
+
+    Examples
+    --------
+    >>> from kernelrt.device import Buffer
+    >>> buffer = Buffer.wrap(np.zeros(4))
+    >>> buffer.release()
+    >>> buffer.numpy()
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.BufferReleasedError: the buffer's memory was released; make a new buffer
+    """
 
 
 class CopyError(KernelrtError, TypeError):
