@@ -70,7 +70,8 @@ class MovementMethods(_Below):
         Returns
         -------
         Tensor
-            View of this tensor, of this shape and dtype.
+            View of this tensor; or a copy, as in PyTorch, if this tensor is itself a view whose
+            elements lie in another order, such as a transpose.
 
         Raises
         ------
@@ -121,7 +122,7 @@ class MovementMethods(_Below):
         Returns
         -------
         Tensor
-            View of this tensor.
+            View of this tensor, or a copy; see :meth:`reshape`.
 
         Examples
         --------
@@ -141,7 +142,8 @@ class MovementMethods(_Below):
         Returns
         -------
         Tensor
-            View of this tensor. A tensor without axes becomes a vector of one element.
+            View of this tensor, or a copy; see :meth:`reshape`. A tensor without axes becomes a
+            vector of one element.
 
         Raises
         ------
