@@ -333,7 +333,7 @@ class NonFiniteError(_InLoop, KernelrtError, FloatingPointError, RuntimeError):
 
 
 class GradientError(KernelrtError, RuntimeError):
-    """A gradient was requested that is not defined, or a write would make one wrong.
+    """A gradient is not defined, or a tensor that requires one would change in place.
 
     Examples
     --------
@@ -364,7 +364,7 @@ class JitError(KernelrtError, RuntimeError):
 
 
 class VariableError(KernelrtError, ValueError):
-    """A Variable is unknown, fixed, or bound to a value outside its bounds; or a decision needs it.
+    """A Variable is unknown, fixed or out of bounds, or Python needs its value during a trace.
 
     Examples
     --------
@@ -408,7 +408,7 @@ class SpecError(KernelrtError, RuntimeError):
 class CompileError(KernelrtError, RuntimeError):
     """The compiler rejected the source of a kernel, or a kernel has no source to show.
 
-    Only kernels that are given as code are rejected; see docs/runtime.md.
+    It concerns kernels that you give as code; see docs/runtime.md.
 
     Examples
     --------
@@ -423,7 +423,7 @@ class CompileError(KernelrtError, RuntimeError):
 class PlanBuildError(KernelrtError, ValueError):
     """An execution plan was assembled from parts that do not fit together.
 
-    Only plans that are built by hand raise it; see docs/runtime.md.
+    It concerns plans that you build by hand; see docs/runtime.md.
 
     Examples
     --------

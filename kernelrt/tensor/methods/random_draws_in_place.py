@@ -61,7 +61,7 @@ class DrawingMethods(_Below):
     """Random draws that depend on a tensor.
 
     Each run of a jitted function draws new numbers. Methods whose names end in ``_`` assign the
-    numbers to the tensor and return it. No gradient flows through them.
+    numbers, which have no gradient, to the tensor and return it.
 
     Raises
     ------
@@ -597,8 +597,8 @@ def randperm(
         Number of integers, at least 0.
     dtype : DType, optional
         Dtype of the result, by default int64.
-    device : optional
-        For compatibility: only the CPU exists.
+    device : str, optional
+        "cpu".
     requires_grad : bool
         Whether gradients are computed for the result, which must then hold floats.
     generator : Generator, optional

@@ -426,7 +426,7 @@ class OrderingMethods(_Below):
     ) -> Self:  # fmt: skip
         """Return the quantiles of probability `q` along `dim`.
 
-        If there is a NaN, all quantiles are NaN.
+        Where there is a NaN along `dim`, the quantiles are NaN.
 
         Parameters
         ----------

@@ -764,8 +764,8 @@ def kaiming_uniform(
     a : float
         Slope of leaky_relu for negative numbers.
     mode : "fan_in" or "fan_out"
-        Whether to preserve the variance of the activations or of the gradients: n is the number of
-        inputs or of outputs of a unit.
+        Whether n is ``in``, which preserves the variance of activations, or ``out``, which
+        preserves that of gradients; in each case times the sizes of the other axes.
     nonlinearity : str
         Function after the layer, which determines the gain: "leaky_relu" (``sqrt(2 / (1 + a **
         2))``), "relu" (``sqrt(2)``), "tanh" (5 / 3), "selu" (0.75), "linear" or "sigmoid" (1).
@@ -826,8 +826,8 @@ def kaiming_normal(
     a : float
         Slope of leaky_relu for negative numbers.
     mode : "fan_in" or "fan_out"
-        Whether to preserve the variance of the activations or of the gradients: n is the number of
-        inputs or of outputs of a unit.
+        Whether n is ``in``, which preserves the variance of activations, or ``out``, which
+        preserves that of gradients; in each case times the sizes of the other axes.
     nonlinearity : str
         Function after the layer, which determines the gain: "leaky_relu" (``sqrt(2 / (1 + a **
         2))``), "relu" (``sqrt(2)``), "tanh" (5 / 3), "selu" (0.75), "linear" or "sigmoid" (1).
@@ -877,8 +877,8 @@ def xavier_uniform(
 ) -> Tensor:  # fmt: skip
     """Draw weights that preserve the variance forward and backward (Glorot and Bengio 2010).
 
-    The numbers are uniform between plus and minus ``gain * sqrt(6 / (fan_in + fan_out))``; the fans
-    are the numbers of inputs and outputs of a unit.
+    The numbers are uniform between plus and minus ``gain * sqrt(6 / (fan_in + fan_out))``. The two
+    fans are ``in`` and ``out``, each times the sizes of the other axes.
 
     Parameters
     ----------
@@ -933,7 +933,8 @@ def xavier_normal(
 ) -> Tensor:  # fmt: skip
     """Draw weights like :func:`xavier_uniform`, from the normal distribution.
 
-    Its standard deviation is ``gain * sqrt(2 / (fan_in + fan_out))``.
+    Its standard deviation is ``gain * sqrt(2 / (fan_in + fan_out))``. The two fans are ``in`` and
+    ``out``, each times the sizes of the other axes.
 
     Parameters
     ----------
