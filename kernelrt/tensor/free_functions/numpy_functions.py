@@ -63,7 +63,16 @@ def unique(
     ar: Any, return_index: Any = False, return_inverse: Any = False, return_counts: Any = False,
     axis: Any = None,
 ) -> Any:  # fmt: skip
-    """Return the sorted unique elements, and on request their indices, inverse and counts."""
+    """Return the sorted unique elements, and on request their indices, inverse and counts.
+
+    ``numpy.unique`` of a tensor.
+
+    Examples
+    --------
+    >>> values, counts = np.unique(krt.tensor([3, 1, 3]), return_counts=True)
+    >>> values.tolist(), counts.tolist()
+    ([1, 3], [1, 2])
+    """
     x = tensor_of(ar)
     if axis is not None:
         axis = axis_of(axis, x.ndim, "axis")
@@ -84,7 +93,21 @@ def unique(
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None,  # noqa: A002
 ) -> Any:  # fmt: skip
-    """Return the histogram and the bin edges; counts are int64 unless weighted or a density."""
+    """Return the histogram and the bin edges; counts are int64 unless weighted or a density.
+
+    ``numpy.histogram`` of a tensor, with a number of bins or their edges.
+
+    Raises
+    ------
+    DTypeError
+        `bins` is the name of a rule.
+
+    Examples
+    --------
+    >>> counts, edges = np.histogram(krt.tensor([0.0, 1.0, 2.0]), bins=2)
+    >>> counts.tolist(), edges.tolist()
+    ([1, 2], [0.0, 1.0, 2.0])
+    """
     if isinstance(bins, str):
         raise DTypeError(
             f"numpy.histogram: bins: expected a number or bin edges, not {bins!r}; to choose "
@@ -106,7 +129,15 @@ def _ascending(edges: Any, name: str) -> Any:
 
 
 def digitize(x: Any, bins: Any, right: Any = False) -> Any:
-    """Return the index of the bin of each element, for ascending or descending bin edges."""
+    """Return the index of the bin of each element, for ascending or descending bin edges.
+
+    ``numpy.digitize`` of a tensor.
+
+    Examples
+    --------
+    >>> np.digitize(krt.tensor([0.5, 2.5]), krt.tensor([1.0, 2.0])).tolist()
+    [0, 2]
+    """
     edges = _ascending(tensor_of(bins), "numpy.digitize: bins")
     values = tensor_of(x)
     size = int(edges.shape[0])
@@ -116,7 +147,15 @@ def digitize(x: Any, bins: Any, right: Any = False) -> Any:
 
 
 def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
-    """Return the indices at which to insert elements so that `a` stays sorted."""
+    """Return the indices at which to insert elements so that `a` stays sorted.
+
+    ``numpy.searchsorted`` of a tensor; see :meth:`Tensor.searchsorted`.
+
+    Examples
+    --------
+    >>> np.searchsorted(krt.tensor([1.0, 3.0]), krt.tensor([2.0])).tolist()
+    [1]
+    """
     edges, values = tensor_of(a), tensor_of(v)
     if sorter is not None:
         sorter = tensor_of(sorter)
@@ -128,7 +167,21 @@ def _as_data(value: Any) -> Any:
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
-    """Interpolate linearly between points; outside return the last value, or `left`, `right`."""
+    """Interpolate linearly between points; outside return the last value, or `left`, `right`.
+
+    ``numpy.interp`` of a tensor.
+
+    Raises
+    ------
+    ShapeError
+        `fp` and `xp` are no vectors of equal length, or have no elements.
+
+    Examples
+    --------
+    >>> xp, fp = krt.tensor([0.0, 1.0]), krt.tensor([10.0, 20.0])
+    >>> np.interp(krt.tensor([0.5, 3.0]), xp, fp).tolist()
+    [15.0, 20.0]
+    """
     kinds = [as_float(v).dtype for v in (x, xp, fp) if isinstance(v, TensorBase)]
     kind = dt.promote(*kinds)
     at, places, values = (
@@ -157,7 +210,15 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = False) -> Any:
-    """Return the mean along axes, weighted if `weights` are given."""
+    """Return the mean along axes, weighted if `weights` are given.
+
+    ``numpy.average`` of a tensor; integers give float64.
+
+    Examples
+    --------
+    >>> np.average(krt.tensor([1.0, 3.0]), weights=krt.tensor([3.0, 1.0])).item()
+    1.5
+    """
     x = as_float(a)
     if weights is None:
         return x.mean(axis, keepdim=bool(keepdims))
@@ -176,7 +237,15 @@ def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = Fa
 
 def cov(m: Any, *, rowvar: Any = True, ddof: Any = None, fweights: Any = None,
         aweights: Any = None) -> Any:  # fmt: skip
-    """Return the covariance matrix of variables, stored as rows unless `rowvar` is false."""
+    """Return the covariance matrix of variables, stored as rows unless `rowvar` is false.
+
+    ``numpy.cov`` of a tensor; integers give float64. See :meth:`Tensor.cov`.
+
+    Examples
+    --------
+    >>> np.cov(krt.tensor([[0.0, 1.0, 2.0], [4.0, 2.0, 0.0]])).tolist()
+    [[1.0, -2.0], [-2.0, 4.0]]
+    """
     x = as_float(m)
     if not rowvar and x.ndim > 1:
         x = x.mT
@@ -203,7 +272,15 @@ def nan_extreme(name: str) -> Callable[..., Any]:
 
 
 def append(arr: Any, values: Any, axis: Any = None) -> Any:
-    """Concatenate two arrays along an axis, or flattened if it is None."""
+    """Concatenate two arrays along an axis, or flattened if it is None.
+
+    ``numpy.append`` of a tensor.
+
+    Examples
+    --------
+    >>> np.append(krt.tensor([1, 2]), krt.tensor([3])).tolist()
+    [1, 2, 3]
+    """
     first, second = tensor_of(arr), tensor_of(values)
     if axis is None:
         first, second, axis = first.flatten(), second.flatten(), 0
@@ -211,7 +288,20 @@ def append(arr: Any, values: Any, axis: Any = None) -> Any:
 
 
 def take(a: Any, indices: Any, axis: Any = None, *, mode: Any = "raise") -> Any:
-    """Return the slices at `indices` along an axis; negative indices count from the end."""
+    """Return the slices at `indices` along an axis; negative indices count from the end.
+
+    ``numpy.take`` of a tensor.
+
+    Raises
+    ------
+    DTypeError
+        `mode` is not "raise".
+
+    Examples
+    --------
+    >>> np.take(krt.tensor([1, 2, 3]), krt.tensor([0, -1])).tolist()
+    [1, 3]
+    """
     if mode != "raise":
         raise DTypeError(
             f"numpy.take: mode: expected 'raise', not {mode!r}; clamp the indices, or take their "
@@ -224,7 +314,15 @@ def take(a: Any, indices: Any, axis: Any = None, *, mode: Any = "raise") -> Any:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
-    """Split a tensor; if the sizes cannot be equal, the first parts have one element more."""
+    """Split a tensor; if the sizes cannot be equal, the first parts have one element more.
+
+    ``numpy.array_split`` of a tensor.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in np.array_split(krt.arange(5), 2)]
+    [[0, 1, 2], [3, 4]]
+    """
     given = indices_or_sections
     if not isinstance(given, int | np.integer | TensorBase):
         given = [int(i) for i in given]
@@ -232,7 +330,16 @@ def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
 
 
 def broadcast_arrays(*args: Any) -> Any:
-    """Broadcast tensors, numbers and arrays; arrays that are not numeric stay NumPy arrays."""
+    """Broadcast tensors, numbers and arrays; arrays that are not numeric stay NumPy arrays.
+
+    ``numpy.broadcast_arrays`` with a tensor among its arguments.
+
+    Examples
+    --------
+    >>> x, y = np.broadcast_arrays(krt.tensor([1, 2]), krt.tensor([[3], [4]]))
+    >>> x.tolist(), y.tolist()
+    ([[1, 2], [1, 2]], [[3, 3], [4, 4]])
+    """
     given = [_numbers(a) for a in args]
     shape = np.broadcast_shapes(*(g.shape for g in given))
     return tuple(
