@@ -61,7 +61,7 @@ def coordinates(
     factor : float, optional
         Scale factor, if it differs from the quotient of the sizes.
     align_corners : bool
-        Whether the centres of the outermost elements coincide, instead of their edges.
+        Whether the centers of the outermost elements coincide, instead of their edges.
     """
     at = np.arange(new, dtype=np.float64)
     if align_corners:
@@ -176,7 +176,7 @@ class ResamplingMethods(_Below):
         DTypeError
             The elements are not floats.
         ShapeError
-            There are other numbers of axes, or an axis is empty.
+            The number of axes is wrong, or an axis is empty.
 
         Examples
         --------
@@ -206,7 +206,7 @@ class ResamplingMethods(_Below):
         DTypeError
             The elements are not floats.
         ShapeError
-            There are other numbers of axes, `output_size` has another length, or an axis is empty.
+            The number of axes is wrong, `output_size` has another length, or an axis is empty.
 
         Examples
         --------
@@ -260,7 +260,7 @@ class ResamplingMethods(_Below):
         Raises
         ------
         ShapeError
-            There are other numbers of axes, or an axis is empty.
+            The number of axes is wrong, or an axis is empty.
 
         Examples
         --------
@@ -288,7 +288,7 @@ class ResamplingMethods(_Below):
         Raises
         ------
         ShapeError
-            There are other numbers of axes, `output_size` has another length, or an axis is empty.
+            The number of axes is wrong, `output_size` has another length, or an axis is empty.
 
         Examples
         --------
@@ -317,7 +317,7 @@ class ResamplingMethods(_Below):
         Raises
         ------
         ShapeError
-            There are other numbers of axes, `output_size` has another length, or an axis is empty.
+            The number of axes is wrong, `output_size` has another length, or an axis is empty.
 
         Examples
         --------
@@ -448,10 +448,10 @@ class ResamplingMethods(_Below):
         scale_factor : float or tuple of float, optional
             Factors of the sizes instead of `size`; the products are rounded down.
         mode : str
-            "nearest": element i of n is element ``floor(i * old / n)``, or ``floor(i /
-            scale_factor)``. "nearest-exact": the element that contains its center. "linear",
-            "bilinear" and "trilinear": interpolation along 1, 2 and 3 axes. "bicubic": cubic
-            interpolation along 2 axes. "area": :meth:`adaptive_avg_pool2d`.
+            "nearest": element i of n is element ``floor(i * old / n)``, or
+            ``floor(i / scale_factor)``. "nearest-exact": the element that contains its center.
+            "linear", "bilinear" and "trilinear": interpolation along 1, 2 and 3 axes. "bicubic":
+            cubic interpolation along 2 axes. "area": :meth:`adaptive_avg_pool2d`.
         align_corners : bool, optional
             For the modes that interpolate: whether the centers of the outermost elements coincide.
         recompute_scale_factor : bool, optional

@@ -157,7 +157,7 @@ class PoolingMethods(_Below):
         Raises
         ------
         ShapeError
-            There are other numbers of axes, `padding` is more than half of the window, or a window
+            The number of axes is wrong, `padding` is more than half of the window, or a window
             does not fit.
 
         Examples
@@ -203,7 +203,7 @@ class PoolingMethods(_Below):
         Raises
         ------
         ShapeError
-            There are other numbers of axes, `padding` is more than half of the window, or a window
+            The number of axes is wrong, `padding` is more than half of the window, or a window
             does not fit.
 
         Examples
@@ -237,7 +237,7 @@ class PoolingMethods(_Below):
         Raises
         ------
         ShapeError
-            There are other numbers of axes, `padding` is more than half of the window, or a window
+            The number of axes is wrong, `padding` is more than half of the window, or a window
             does not fit.
 
         Examples
@@ -277,7 +277,7 @@ class PoolingMethods(_Below):
         DTypeError
             The elements are not floats.
         ShapeError
-            There are other numbers of axes, `padding` is more than half of the window, or a window
+            The number of axes is wrong, `padding` is more than half of the window, or a window
             does not fit.
 
         Examples
@@ -320,7 +320,7 @@ class PoolingMethods(_Below):
         DTypeError
             The elements are not floats.
         ShapeError
-            There are other numbers of axes, `padding` is more than half of the window, a window
+            The number of axes is wrong, `padding` is more than half of the window, a window
             does not fit, or `divisor_override` is 0.
 
         Examples
@@ -395,7 +395,7 @@ class PoolingMethods(_Below):
         DTypeError
             The elements are not floats.
         ShapeError
-            There are other numbers of axes, or a window does not fit.
+            The number of axes is wrong, or a window does not fit.
 
         Examples
         --------
@@ -434,7 +434,7 @@ class PoolingMethods(_Below):
         DTypeError
             The elements are not floats.
         ShapeError
-            There are other numbers of axes, or a window does not fit.
+            The number of axes is wrong, or a window does not fit.
 
         Examples
         --------
@@ -473,7 +473,7 @@ class PoolingMethods(_Below):
         DTypeError
             The elements are not floats.
         ShapeError
-            There are other numbers of axes, or a window does not fit.
+            The number of axes is wrong, or a window does not fit.
 
         Examples
         --------

@@ -767,8 +767,9 @@ def kaiming_uniform(
         Whether n is ``in``, which preserves the variance of activations, or ``out``, which
         preserves that of gradients; in each case times the sizes of the other axes.
     nonlinearity : str
-        Function after the layer, which determines the gain: "leaky_relu" (``sqrt(2 / (1 + a **
-        2))``), "relu" (``sqrt(2)``), "tanh" (5 / 3), "selu" (0.75), "linear" or "sigmoid" (1).
+        Function after the layer, which determines the gain: "leaky_relu"
+        (``sqrt(2 / (1 + a ** 2))``), "relu" (``sqrt(2)``), "tanh" (5 / 3), "selu" (0.75),
+        "linear" or "sigmoid" (1).
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
@@ -829,8 +830,9 @@ def kaiming_normal(
         Whether n is ``in``, which preserves the variance of activations, or ``out``, which
         preserves that of gradients; in each case times the sizes of the other axes.
     nonlinearity : str
-        Function after the layer, which determines the gain: "leaky_relu" (``sqrt(2 / (1 + a **
-        2))``), "relu" (``sqrt(2)``), "tanh" (5 / 3), "selu" (0.75), "linear" or "sigmoid" (1).
+        Function after the layer, which determines the gain: "leaky_relu"
+        (``sqrt(2 / (1 + a ** 2))``), "relu" (``sqrt(2)``), "tanh" (5 / 3), "selu" (0.75),
+        "linear" or "sigmoid" (1).
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
