@@ -58,7 +58,7 @@ class _Loss(Module):
 
 class _Pair(_Loss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of `input` against `target`."""
+        """Map input and target, of the shapes that the class names, to a scalar or the losses."""
         return self._loss(input, target)
 
 
@@ -82,26 +82,65 @@ class _Weighted(_Pair):
 
 
 class MSELoss(_Pair):
-    """Mean squared error; see ``Tensor.mse_loss``."""
+    """Compute the mean squared error; see ``Tensor.mse_loss``.
+
+    Input and target have the same shape ``(*)``. The loss has shape ``()``, or ``(*)`` with the
+    reduction "none".
+
+    Parameters
+    ----------
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the squared differences.
+
+    Examples
+    --------
+    >>> loss = krt.nn.MSELoss()
+    >>> loss(krt.tensor([1.0, 2.0]), krt.tensor([1.0, 4.0])).item()
+    2.0
+    """
 
     _method = "mse_loss"
 
 
 class L1Loss(_Pair):
-    """Mean absolute error; see ``Tensor.l1_loss``."""
+    """Compute the mean absolute error; see ``Tensor.l1_loss``.
+
+    Input and target have the same shape ``(*)``. The loss has shape ``()``, or ``(*)`` with the
+    reduction "none".
+
+    Parameters
+    ----------
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the absolute differences.
+
+    Examples
+    --------
+    >>> loss = krt.nn.L1Loss()
+    >>> loss(krt.tensor([1.0, 2.0]), krt.tensor([1.0, 4.0])).item()
+    1.0
+    """
 
     _method = "l1_loss"
 
 
 class SmoothL1Loss(_Pair):
-    """L1 loss, but quadratic for errors below `beta`; see ``Tensor.smooth_l1_loss``.
+    """Compute the L1 loss, but quadratic for errors below `beta`; see ``Tensor.smooth_l1_loss``.
+
+    Input and target have the same shape ``(*)``. The loss has shape ``()``, or ``(*)`` with the
+    reduction "none".
 
     Parameters
     ----------
-    reduction : "mean", "sum" or "none"
+    reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
-    beta : float
+    beta : float, default 1.0
         Error at which the loss changes from quadratic to linear.
+
+    Examples
+    --------
+    >>> loss = krt.nn.SmoothL1Loss(reduction="none")
+    >>> loss(krt.tensor([0.5, 3.0]), krt.tensor([0.0, 0.0])).tolist()
+    [0.125, 2.5]
     """
 
     _method, _arguments = "smooth_l1_loss", ("beta",)
@@ -112,14 +151,23 @@ class SmoothL1Loss(_Pair):
 
 
 class HuberLoss(_Pair):
-    """:class:`SmoothL1Loss` times `delta`: the Huber loss; see ``Tensor.huber_loss``.
+    """Compute the Huber loss, :class:`SmoothL1Loss` times `delta`; see ``Tensor.huber_loss``.
+
+    Input and target have the same shape ``(*)``. The loss has shape ``()``, or ``(*)`` with the
+    reduction "none".
 
     Parameters
     ----------
-    reduction : "mean", "sum" or "none"
+    reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
-    delta : float
-        Error at which the loss changes from quadratic to linear.
+    delta : float, default 1.0
+        Error, above 0, at which the loss changes from quadratic to linear.
+
+    Examples
+    --------
+    >>> loss = krt.nn.HuberLoss(reduction="none", delta=2.0)
+    >>> loss(krt.tensor([1.0, 3.0]), krt.tensor([0.0, 0.0])).tolist()
+    [0.5, 4.0]
     """
 
     _method, _arguments = "huber_loss", ("delta",)
@@ -130,14 +178,25 @@ class HuberLoss(_Pair):
 
 
 class KLDivLoss(_Pair):
-    """Kullback-Leibler divergence; the input holds log-probabilities; see ``Tensor.kl_div``.
+    """Compute the Kullback-Leibler divergence of the target from log-probabilities.
+
+    See ``Tensor.kl_div``. Input and target have the same shape ``(*)``. The loss has shape ``()``,
+    or ``(*)`` with the reduction "none". The mean divides by the number of elements; "batchmean"
+    is the divergence as it is defined, averaged over samples.
 
     Parameters
     ----------
-    reduction : "mean", "batchmean", "sum" or "none"
+    reduction : "mean", "batchmean", "sum" or "none", default "mean"
         Reduction of the element losses; "batchmean" divides their sum by the batch size.
-    log_target : bool
+    log_target : bool, default False
         Whether the target holds log-probabilities, too.
+
+    Examples
+    --------
+    >>> loss = krt.nn.KLDivLoss(reduction="batchmean")
+    >>> probabilities = krt.tensor([[0.5, 0.5]])
+    >>> round(loss(probabilities.log(), krt.tensor([[1.0, 0.0]])).item(), 4)
+    0.6931
     """
 
     _method, _arguments = "kl_div", ("log_target",)
@@ -149,22 +208,50 @@ class KLDivLoss(_Pair):
 
 
 class BCELoss(_Weighted):
-    """Binary cross entropy of probabilities; see ``Tensor.binary_cross_entropy``."""
+    """Compute the binary cross entropy of probabilities; see ``Tensor.binary_cross_entropy``.
+
+    Input and target are probabilities of the same shape ``(*)``. The loss has shape ``()``, or
+    ``(*)`` with the reduction "none". :class:`BCEWithLogitsLoss` is more precise.
+
+    Parameters
+    ----------
+    weight : Tensor, optional
+        Factor of each element's loss, in a shape that broadcasts to ``(*)``; part of the state.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the element losses.
+
+    Examples
+    --------
+    >>> loss = krt.nn.BCELoss()
+    >>> round(loss(krt.tensor([0.5]), krt.tensor([1.0])).item(), 4)
+    0.6931
+    """
 
     _method = "binary_cross_entropy"
 
 
 class BCEWithLogitsLoss(_Weighted):
-    """Binary cross entropy of logits; see ``Tensor.binary_cross_entropy_with_logits``.
+    """Compute the binary cross entropy of the sigmoid of the input.
+
+    See ``Tensor.binary_cross_entropy_with_logits``. The input holds logits and the target
+    probabilities, both of shape ``(*)``. The loss has shape ``()``, or ``(*)`` with the reduction
+    "none".
 
     Parameters
     ----------
     weight : Tensor, optional
-        Factor of each element's loss; part of the state.
-    reduction : "mean", "sum" or "none"
+        Factor of each element's loss, in a shape that broadcasts to ``(*)``; part of the state.
+    reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
     pos_weight : Tensor, optional
-        Factor of the losses whose target is 1; part of the state.
+        Factor of the losses whose target is 1, in a shape that broadcasts to ``(*)``; part of the
+        state.
+
+    Examples
+    --------
+    >>> loss = krt.nn.BCEWithLogitsLoss(pos_weight=krt.tensor(2.0))
+    >>> round(loss(krt.tensor([0.0]), krt.tensor([1.0])).item(), 4)
+    1.3863
     """
 
     _method, _arguments = "binary_cross_entropy_with_logits", ("weight", "pos_weight")
@@ -179,16 +266,26 @@ class BCEWithLogitsLoss(_Weighted):
 
 
 class NLLLoss(_Weighted):
-    """Negative log-likelihood of the target classes; see ``Tensor.nll_loss``.
+    """Compute the negative log-likelihood of the target classes; see ``Tensor.nll_loss``.
+
+    The input holds log-probabilities of shape ``(batch, classes, *)`` or ``(classes,)``, and the
+    target class numbers of shape ``(batch, *)`` or ``()``. The loss has shape ``()``, or that of
+    the target with the reduction "none".
 
     Parameters
     ----------
-    weight : Tensor, optional
-        Weight of each class; part of the state.
-    ignore_index : int
-        Class index whose elements are ignored.
-    reduction : "mean", "sum" or "none"
-        Reduction of the element losses.
+    weight : Tensor, shape (classes,), optional
+        Weight of each class; part of the state. The mean is weighted, too.
+    ignore_index : int, default -100
+        Class number whose samples are ignored.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the losses of the samples.
+
+    Examples
+    --------
+    >>> loss = krt.nn.NLLLoss()
+    >>> loss(krt.tensor([[-1.0, -2.0], [-3.0, -4.0]]), krt.tensor([0, 1])).item()
+    2.5
     """
 
     _method = "nll_loss"
@@ -202,18 +299,29 @@ class NLLLoss(_Weighted):
 
 
 class CrossEntropyLoss(NLLLoss):
-    """Cross entropy between logits and target classes; see ``Tensor.cross_entropy``.
+    """Compute the cross entropy between logits and target classes; see ``Tensor.cross_entropy``.
+
+    The input holds logits of shape ``(batch, classes, *)`` or ``(classes,)``. The target holds
+    class numbers of shape ``(batch, *)`` or ``()``, or the probability of each class in the shape
+    of the input. The loss has shape ``()``, or ``(batch, *)`` with the reduction "none".
 
     Parameters
     ----------
-    weight : Tensor, optional
-        Weight of each class; part of the state.
-    ignore_index : int
-        Class index whose elements are ignored.
-    reduction : "mean", "sum" or "none"
-        Reduction of the element losses.
-    label_smoothing : float
-        Part of each target that is spread evenly over all classes.
+    weight : Tensor, shape (classes,), optional
+        Weight of each class; part of the state. For class numbers the mean is weighted, too.
+    ignore_index : int, default -100
+        Class number whose samples are ignored.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the losses of the samples.
+    label_smoothing : float, default 0.0
+        Part of each target, from 0 to 1, that is spread evenly over all classes.
+
+    Examples
+    --------
+    >>> loss = krt.nn.CrossEntropyLoss()
+    >>> logits = krt.tensor([[0.0, 0.0], [0.0, 0.0]])
+    >>> round(loss(logits, krt.tensor([0, 1])).item(), 4)
+    0.6931
     """
 
     _method = "cross_entropy"
@@ -228,36 +336,100 @@ class CrossEntropyLoss(NLLLoss):
 
 
 class SoftMarginLoss(_Pair):
-    """Logistic loss ``log(1 + exp(-target * x))``; see ``Tensor.soft_margin_loss``."""
+    """Compute the logistic loss ``log(1 + exp(-target * x))``; see ``Tensor.soft_margin_loss``.
+
+    Input and target have the same shape ``(*)``; the target holds -1 and 1. The loss has shape
+    ``()``, or ``(*)`` with the reduction "none".
+
+    Parameters
+    ----------
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the element losses.
+
+    Examples
+    --------
+    >>> loss = krt.nn.SoftMarginLoss()
+    >>> round(loss(krt.tensor([0.0, 0.0]), krt.tensor([1.0, -1.0])).item(), 4)
+    0.6931
+    """
 
     _method = "soft_margin_loss"
 
 
 class MultiLabelMarginLoss(_Pair):
-    """Multi-label hinge loss; see ``Tensor.multilabel_margin_loss``."""
+    """Compute the multi-label hinge loss; see ``Tensor.multilabel_margin_loss``.
+
+    The input holds scores of shape ``(batch, classes)`` or ``(classes,)``. The target, of the same
+    shape, lists the classes of each sample; a -1 ends the list. The loss has shape ``()``, or
+    ``(batch,)`` with the reduction "none".
+
+    Parameters
+    ----------
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the losses of the samples.
+
+    Examples
+    --------
+    >>> loss = krt.nn.MultiLabelMarginLoss()
+    >>> scores = krt.tensor([1.0, 0.0, 2.0, 0.5])
+    >>> loss(scores, krt.tensor([0, -1, 0, 0])).item()
+    0.625
+    """
 
     _method = "multilabel_margin_loss"
 
 
 class MultiLabelSoftMarginLoss(_Weighted):
-    """Binary cross entropy of every class; see ``Tensor.multilabel_soft_margin_loss``."""
+    """Compute the mean binary cross entropy over the classes of each sample.
+
+    See ``Tensor.multilabel_soft_margin_loss``. The input holds logits and the target 0 and 1, both
+    of shape ``(*, classes)``. The loss has shape ``()``, or ``(*)`` with the reduction "none".
+
+    Parameters
+    ----------
+    weight : Tensor, shape (classes,), optional
+        Weight of each class; part of the state.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the losses of the samples.
+
+    Examples
+    --------
+    >>> loss = krt.nn.MultiLabelSoftMarginLoss()
+    >>> round(loss(krt.zeros(1, 3), krt.tensor([[1.0, 0.0, 1.0]])).item(), 4)
+    0.6931
+    """
 
     _method = "multilabel_soft_margin_loss"
 
 
 class MultiMarginLoss(_Weighted):
-    """Multi-class hinge loss, target class against others; see ``Tensor.multi_margin_loss``.
+    """Compute the hinge loss of the target class's score against the other scores.
+
+    See ``Tensor.multi_margin_loss``. The input holds scores of shape ``(batch, classes)`` or
+    ``(classes,)``, and the target class numbers of shape ``(batch,)`` or ``()``. The loss has shape
+    ``()``, or that of the target with the reduction "none".
 
     Parameters
     ----------
-    p : 1 or 2
+    p : 1 or 2, default 1
         Power to which margin violations are raised.
-    margin : float
+    margin : float, default 1.0
         Amount by which the target class's score has to exceed the other scores.
-    weight : Tensor, optional
+    weight : Tensor, shape (classes,), optional
         Weight of each class; part of the state.
-    reduction : "mean", "sum" or "none"
-        Reduction of the element losses.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the losses of the samples.
+
+    Raises
+    ------
+    ShapeError
+        `p` is neither 1 nor 2.
+
+    Examples
+    --------
+    >>> loss = krt.nn.MultiMarginLoss()
+    >>> loss(krt.tensor([[1.0, 0.0, 2.0, 0.5]]), krt.tensor([0])).item()
+    0.625
     """
 
     _method, _arguments = "multi_margin_loss", ("p", "margin", "weight")
@@ -291,9 +463,23 @@ class _Margin(_Loss):
 
 
 class HingeEmbeddingLoss(_Margin):
-    """Hinge loss on distances of similar (1) or dissimilar (-1) pairs.
+    """Compute the hinge loss of distances of similar (1) or dissimilar (-1) pairs.
 
-    See ``Tensor.hinge_embedding_loss``.
+    See ``Tensor.hinge_embedding_loss``. Input and target have shape ``(*)``. The loss has shape
+    ``()``, or ``(*)`` with the reduction "none".
+
+    Parameters
+    ----------
+    margin : float, default 1.0
+        Distance from which a dissimilar pair has no loss.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the element losses.
+
+    Examples
+    --------
+    >>> loss = krt.nn.HingeEmbeddingLoss(reduction="none")
+    >>> loss(krt.tensor([0.5, 0.25]), krt.tensor([1.0, -1.0])).tolist()
+    [0.5, 0.75]
     """
 
     _method = "hinge_embedding_loss"
@@ -302,47 +488,96 @@ class HingeEmbeddingLoss(_Margin):
         super().__init__(margin, reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of the distances `input`; `target` is 1 (similar) or -1 (dissimilar)."""
+        """Map distances ``(*)`` and a target ``(*)`` of 1 (similar) or -1 to ``()`` or ``(*)``."""
         return self._loss(input, target)
 
 
 class MarginRankingLoss(_Margin):
-    """Loss on the order of two inputs; see ``Tensor.margin_ranking_loss``."""
+    """Compute ``max(-target * (input1 - input2) + margin, 0)``, which ranks two inputs.
+
+    See ``Tensor.margin_ranking_loss``. Both inputs and the target have shapes that broadcast to
+    ``(*)``. The loss has shape ``()``, or ``(*)`` with the reduction "none".
+
+    Parameters
+    ----------
+    margin : float, default 0.0
+        Amount by which the greater input has to exceed the other one.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the element losses.
+
+    Examples
+    --------
+    >>> loss = krt.nn.MarginRankingLoss(reduction="none")
+    >>> loss(krt.tensor([1.0, 2.0]), krt.tensor([2.0, 1.0]), krt.tensor([1.0, 1.0])).tolist()
+    [1.0, 0.0]
+    """
 
     _method = "margin_ranking_loss"
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """Return the loss; `target` is 1 where `input1` should be greater, and -1 otherwise."""
+        """Map three times ``(*)`` to ``()`` or ``(*)``; `target` is 1 if `input1` should be more."""
         return self._loss(input1, input2, target)
 
 
 class CosineEmbeddingLoss(_Margin):
-    """Cosine loss of similar (1) or dissimilar (-1) pairs; see ``Tensor.cosine_embedding_loss``."""
+    """Compute the cosine loss of similar (1) or dissimilar (-1) pairs of vectors.
+
+    See ``Tensor.cosine_embedding_loss``. Both inputs have shape ``(batch, features)`` or
+    ``(features,)``, and the target has shape ``(batch,)`` or ``()``. The loss has shape ``()``, or
+    that of the target with the reduction "none".
+
+    Parameters
+    ----------
+    margin : float, default 0.0
+        Cosine up to which a dissimilar pair has no loss.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the losses of the pairs.
+
+    Examples
+    --------
+    >>> loss = krt.nn.CosineEmbeddingLoss(reduction="none")
+    >>> a, b = krt.tensor([[2.0, 0.0], [2.0, 0.0]]), krt.tensor([[0.0, 2.0], [2.0, 0.0]])
+    >>> loss(a, b, krt.tensor([1, -1])).tolist()
+    [1.0, 1.0]
+    """
 
     _method = "cosine_embedding_loss"
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of the rows of `input1` and `input2`; `target` is 1 or -1."""
+        """Map ``(batch, features)`` twice and a target ``(batch,)`` to ``()`` or ``(batch,)``."""
         return self._loss(input1, input2, target)
 
 
 class TripletMarginLoss(_Margin):
-    """Triplet loss: the anchor should be nearer to the positive than to the negative example.
+    """Compute the triplet loss: the anchor should be nearer to the positive than to the negative.
 
-    See ``Tensor.triplet_margin_loss``.
+    See ``Tensor.triplet_margin_loss``. The three inputs have shapes that broadcast to
+    ``(*, features)``. The loss has shape ``()``, or ``(*)`` with the reduction "none".
 
     Parameters
     ----------
-    margin : float
-        Amount by which the negative distance has to exceed the positive distance.
-    p : float
+    margin : float, default 1.0
+        Amount, above 0, by which the negative distance has to exceed the positive distance.
+    p : float, default 2.0
         Order of the norm that measures distances.
-    eps : float
+    eps : float, default 1e-6
         Added to the differences of elements.
-    swap : bool
+    swap : bool, default False
         Whether the positive-negative distance replaces a larger anchor-negative distance.
-    reduction : "mean", "sum" or "none"
-        Reduction of the element losses.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the losses of the samples.
+
+    Raises
+    ------
+    ShapeError
+        `margin` is not above 0.
+
+    Examples
+    --------
+    >>> loss = krt.nn.TripletMarginLoss()
+    >>> anchor, positive, negative = krt.zeros(1, 1), krt.ones(1, 1), krt.full((1, 1), 1.5)
+    >>> round(loss(anchor, positive, negative).item(), 3)
+    0.5
     """
 
     _method, _arguments = "triplet_margin_loss", ("margin", "p", "eps", "swap")
@@ -357,23 +592,39 @@ class TripletMarginLoss(_Margin):
         self.p, self.eps, self.swap = real(p, "p"), real(eps, "eps"), swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """Return the loss of three tensors of shape (batch, width)."""
+        """Map three tensors of shape ``(*, features)`` to ``()``, or to ``(*)`` unreduced."""
         return self._loss(anchor, positive, negative)
 
 
 class TripletMarginWithDistanceLoss(_Margin):
-    """:class:`TripletMarginLoss` with a custom distance.
+    """Compute the :class:`TripletMarginLoss` with a custom distance.
+
+    The three inputs have the shape that `distance_function` takes. The loss has shape ``()``, or
+    that of the distances with the reduction "none".
 
     Parameters
     ----------
     distance_function : callable, optional
         Function that returns the distances of two tensors; ``PairwiseDistance()`` by default.
-    margin : float
-        Amount by which the negative distance has to exceed the positive distance.
-    swap : bool
+    margin : float, default 1.0
+        Amount, above 0, by which the negative distance has to exceed the positive distance.
+    swap : bool, default False
         Whether the positive-negative distance replaces a larger anchor-negative distance.
-    reduction : "mean", "sum" or "none"
-        Reduction of the element losses.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the losses of the samples.
+
+    Raises
+    ------
+    ShapeError
+        `margin` is not above 0.
+
+    Examples
+    --------
+    >>> loss = krt.nn.TripletMarginWithDistanceLoss(
+    ...     distance_function=lambda a, b: (a - b).abs().amax(-1)
+    ... )
+    >>> loss(krt.zeros(1, 2), krt.ones(1, 2), krt.tensor([[0.5, 1.5]])).item()
+    0.5
     """
 
     _method = "triplet_margin_with_distance_loss"
@@ -394,23 +645,32 @@ class TripletMarginWithDistanceLoss(_Margin):
         self.distance_function, self.swap = distance_function, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """Return the loss of the distances between `anchor` and the two others."""
+        """Map three tensors of shape ``(batch, *)`` to ``()``, or to ``(batch,)`` unreduced."""
         return self._loss(anchor, positive, negative)
 
 
 class PoissonNLLLoss(_Pair):
-    """Negative log-likelihood of Poisson-distributed counts; see ``Tensor.poisson_nll_loss``.
+    """Compute the negative log-likelihood of Poisson-distributed counts.
+
+    See ``Tensor.poisson_nll_loss``. Input and target have shapes that broadcast to ``(*)``. The
+    loss has shape ``()``, or ``(*)`` with the reduction "none".
 
     Parameters
     ----------
-    log_input : bool
+    log_input : bool, default True
         Whether the input holds logarithms of the rates.
-    full : bool
+    full : bool, default False
         Whether to add the term that does not depend on the rates (Stirling's approximation).
-    eps : float
+    eps : float, default 1e-8
         Added to the rates if `log_input` is false.
-    reduction : "mean", "sum" or "none"
+    reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
+
+    Examples
+    --------
+    >>> loss = krt.nn.PoissonNLLLoss(log_input=False, reduction="none")
+    >>> loss(krt.tensor([1.0, 3.0]), krt.tensor([2.0, 0.0])).tolist()
+    [1.0, 3.0]
     """
 
     _method, _arguments = "poisson_nll_loss", ("log_input", "full", "eps")
@@ -423,21 +683,31 @@ class PoissonNLLLoss(_Pair):
         self.log_input, self.full, self.eps = log_input, full, real(eps, "eps")
 
     def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of two tensors of the same shape."""
+        """Map ``(*)`` and a target ``(*)`` to ``()``, or to ``(*)`` without reduction."""
         return super().forward(log_input, target)
 
 
 class GaussianNLLLoss(_Loss):
-    """Negative log-likelihood of normal distributions; see ``Tensor.gaussian_nll_loss``.
+    """Compute the negative log-likelihood of normal distributions.
+
+    See ``Tensor.gaussian_nll_loss``. The means and the target have the same shape ``(*, n)``; the
+    variances have shape ``(*, n)``, ``(*, 1)`` or ``(*)``, or are a number. The loss has shape
+    ``()``, or ``(*, n)`` with the reduction "none".
 
     Parameters
     ----------
-    full : bool
+    full : bool, default False
         Whether to add the constant term of the normal distribution.
-    eps : float
+    eps : float, default 1e-6
         Lower bound of the variances.
-    reduction : "mean", "sum" or "none"
+    reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
+
+    Examples
+    --------
+    >>> loss = krt.nn.GaussianNLLLoss(reduction="none")
+    >>> loss(krt.tensor([1.0, 2.0]), krt.tensor([3.0, 2.0]), 1.0).tolist()
+    [2.0, 0.0]
     """
 
     _method, _arguments = "gaussian_nll_loss", ("full", "eps")
@@ -449,21 +719,38 @@ class GaussianNLLLoss(_Loss):
         self.full, self.eps = full, real(eps, "eps")
 
     def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
-        """Return the loss of normal distributions with means `input` and variances `var`."""
+        """Map means and targets ``(*, n)`` and variances to ``()``, or to ``(*, n)`` unreduced."""
         return self._loss(input, target, var)
 
 
 class CTCLoss(_Loss):
-    """Connectionist temporal classification loss; see ``Tensor.ctc_loss``.
+    """Compute the connectionist temporal classification loss; see ``Tensor.ctc_loss``.
+
+    The log-probabilities have shape ``(steps, batch, classes)`` and the targets ``(batch, length)``
+    or, concatenated, one axis. Lengths have shape ``(batch,)``. The loss has shape ``()``, or
+    ``(batch,)`` with the reduction "none". Without a batch, the axes of size batch are missing.
 
     Parameters
     ----------
-    blank : int
-        Class index of the blank label.
-    reduction : "mean", "sum" or "none"
-        Reduction of the element losses.
-    zero_infinity : bool
+    blank : int, default 0
+        Class number of the blank label.
+    reduction : "mean", "sum" or "none", default "mean"
+        Reduction of the losses of the samples. The mean first divides each by its target length.
+    zero_infinity : bool, default False
         Whether infinite losses (no path is possible) and their gradients become 0.
+
+    Notes
+    -----
+    Graves et al., "Connectionist temporal classification", 2006.
+
+    Examples
+    --------
+    Three of the four labelings of two steps give the target [1], so its probability is 3/4:
+
+    >>> loss = krt.nn.CTCLoss()
+    >>> log_probs = krt.full((2, 1, 2), 0.5).log()
+    >>> round((-loss(log_probs, krt.tensor([[1]]), [2], [1])).exp().item(), 4)
+    0.75
     """
 
     _method, _arguments = "ctc_loss", ("blank", "zero_infinity")
@@ -477,5 +764,5 @@ class CTCLoss(_Loss):
     def forward(
         self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
     ) -> Tensor:
-        """Return the loss of log-probabilities of shape (steps, batch, classes)."""
+        """Map log-probabilities ``(steps, batch, classes)`` to ``()``, or ``(batch,)`` unreduced."""
         return self._loss(log_probs, targets, input_lengths, target_lengths)
