@@ -31,7 +31,7 @@ class _Function(Module):
     inplace = False
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply the activation."""
+        """Map ``(*)`` to ``(*)``: apply the activation."""
         given = [getattr(self, name) for name in self._arguments]
         result: Tensor = getattr(input, self._method)(*given)
         return result
@@ -103,97 +103,293 @@ class _Exponential(_Function):
 
 
 class ReLU(_InPlace):
-    """Rectified linear unit: ``max(x, 0)``."""
+    """Apply the rectified linear unit ``max(x, 0)`` to each element.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> krt.nn.ReLU()(krt.tensor([-2.0, 3.0])).tolist()
+    [0.0, 3.0]
+    """
 
     _method = "relu"
 
 
 class ReLU6(_InPlace):
-    """Rectified linear unit with an upper bound: ``min(max(x, 0), 6)``."""
+    """Apply the rectified linear unit with an upper bound, ``min(max(x, 0), 6)``, to each element.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> krt.nn.ReLU6()(krt.tensor([-2.0, 3.0, 8.0])).tolist()
+    [0.0, 3.0, 6.0]
+    """
 
     _method = "relu6"
 
 
 class SELU(_InPlace):
-    """Scaled :class:`ELU`, which keeps mean and variance of normally distributed inputs."""
+    """Apply the scaled :class:`ELU`, which keeps mean and variance of normally distributed inputs.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Notes
+    -----
+    Klambauer et al., "Self-normalizing neural networks", 2017.
+
+    Examples
+    --------
+    >>> round(krt.nn.SELU()(krt.tensor(1.0)).item(), 4)
+    1.0507
+    """
 
     _method = "selu"
 
 
 class SiLU(_InPlace):
-    """``x * sigmoid(x)``."""
+    """Apply ``x * sigmoid(x)``, also called swish, to each element.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> round(krt.nn.SiLU()(krt.tensor(1.0)).item(), 4)
+    0.7311
+    """
 
     _method = "silu"
 
 
 class Mish(_InPlace):
-    """``x * tanh(softplus(x))``."""
+    """Apply ``x * tanh(softplus(x))`` to each element.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> round(krt.nn.Mish()(krt.tensor(1.0)).item(), 4)
+    0.8651
+    """
 
     _method = "mish"
 
 
 class Hardswish(_InPlace):
-    """``x * relu6(x + 3) / 6``."""
+    """Apply ``x * relu6(x + 3) / 6``, a piecewise approximation of :class:`SiLU`, to each element.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> krt.nn.Hardswish()(krt.tensor([0.0, 1.5, 3.0])).tolist()
+    [0.0, 1.125, 3.0]
+    """
 
     _method = "hardswish"
 
 
 class Hardsigmoid(_InPlace):
-    """``relu6(x + 3) / 6``."""
+    """Apply ``relu6(x + 3) / 6``, a piecewise linear approximation of :class:`Sigmoid`.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> krt.nn.Hardsigmoid()(krt.tensor([-3.0, 0.0, 3.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
 
     _method = "hardsigmoid"
 
 
 class Tanh(_Function):
-    """Hyperbolic tangent."""
+    """Apply the hyperbolic tangent to each element.
+
+    Input and output have shape ``(*)``.
+
+    Examples
+    --------
+    >>> krt.nn.Tanh()(krt.tensor([-100.0, 0.0, 100.0])).tolist()
+    [-1.0, 0.0, 1.0]
+    """
 
     _method = "tanh"
 
 
 class Sigmoid(_Function):
-    """``1 / (1 + exp(-x))``."""
+    """Apply the logistic function ``1 / (1 + exp(-x))`` to each element.
+
+    Input and output have shape ``(*)``.
+
+    Examples
+    --------
+    >>> krt.nn.Sigmoid()(krt.tensor([0.0, 100.0])).tolist()
+    [0.5, 1.0]
+    """
 
     _method = "sigmoid"
 
 
 class LogSigmoid(_Function):
-    """Logarithm of the sigmoid, computed without overflow."""
+    """Compute the logarithm of the sigmoid of each element without overflow.
+
+    Input and output have shape ``(*)``.
+
+    Examples
+    --------
+    >>> krt.nn.LogSigmoid()(krt.tensor([-1000.0])).tolist()
+    [-1000.0]
+    """
 
     _method = "logsigmoid"
 
 
 class Softsign(_Function):
-    """``x / (1 + |x|)``."""
+    """Apply ``x / (1 + |x|)`` to each element.
+
+    Input and output have shape ``(*)``.
+
+    Examples
+    --------
+    >>> krt.nn.Softsign()(krt.tensor([-1.0, 0.0, 3.0])).tolist()
+    [-0.5, 0.0, 0.75]
+    """
 
     _method = "softsign"
 
 
 class Tanhshrink(_Function):
-    """``x - tanh(x)``."""
+    """Apply ``x - tanh(x)`` to each element.
+
+    Input and output have shape ``(*)``.
+
+    Examples
+    --------
+    >>> krt.nn.Tanhshrink()(krt.tensor([0.0, 100.0])).tolist()
+    [0.0, 99.0]
+    """
 
     _method = "tanhshrink"
 
 
 class ELU(_Exponential):
-    """Exponential linear unit: x if positive, else ``alpha * (exp(x) - 1)``."""
+    """Apply the exponential linear unit: x if positive, else ``alpha * (exp(x) - 1)``.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        Scale of the part below 0, which approaches ``-alpha``.
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> krt.nn.ELU(alpha=2.0)(krt.tensor([-100.0, 1.0])).tolist()
+    [-2.0, 1.0]
+    """
 
     _method = "elu"
 
 
 class CELU(_Exponential):
-    """Continuously differentiable ELU: x if positive, else ``alpha * (exp(x / alpha) - 1)``."""
+    """Apply the ELU with a continuous slope: x if positive, else ``alpha * (exp(x / alpha) - 1)``.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        Scale of the part below 0, which approaches ``-alpha``.
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> krt.nn.CELU(alpha=2.0)(krt.tensor([-100.0, 1.0])).tolist()
+    [-2.0, 1.0]
+    """
 
     _method = "celu"
 
 
 class Hardshrink(_Shrinking):
-    """Hard shrinkage: 0 between ``-lambd`` and ``lambd``, else x."""
+    """Replace elements between ``-lambd`` and ``lambd`` by 0, and keep the others.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    lambd : float, default 0.5
+        Bound of that interval.
+
+    Examples
+    --------
+    >>> krt.nn.Hardshrink()(krt.tensor([-2.0, 0.25, 2.0])).tolist()
+    [-2.0, 0.0, 2.0]
+    """
 
     _method = "hardshrink"
 
 
 class Softshrink(_Shrinking):
-    """Soft shrinkage: 0 between ``-lambd`` and ``lambd``, else x moved by `lambd` towards 0."""
+    """Replace elements between ``-lambd`` and ``lambd`` by 0, and move others by `lambd` towards 0.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    lambd : float, default 0.5
+        Bound of that interval, at least 0.
+
+    Raises
+    ------
+    ShapeError
+        `lambd` is below 0.
+
+    Examples
+    --------
+    >>> krt.nn.Softshrink()(krt.tensor([-2.0, 0.25, 2.0])).tolist()
+    [-1.5, 0.0, 1.5]
+    """
 
     _method = "softshrink"
 
@@ -204,14 +400,21 @@ class Softshrink(_Shrinking):
 
 
 class LeakyReLU(_Function):
-    """Leaky rectified linear unit: x if positive, else ``negative_slope * x``.
+    """Apply the leaky rectified linear unit: x if positive, else ``negative_slope * x``.
+
+    Input and output have shape ``(*)``.
 
     Parameters
     ----------
-    negative_slope : float
+    negative_slope : float, default 0.01
         Slope below 0.
-    inplace : bool
+    inplace : bool, default False
         Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> krt.nn.LeakyReLU(0.25)(krt.tensor([-2.0, 3.0])).tolist()
+    [-0.5, 3.0]
     """
 
     _method, _arguments = "leaky_relu", ("negative_slope",)
@@ -222,16 +425,27 @@ class LeakyReLU(_Function):
 
 
 class RReLU(_Function):
-    """Randomized leaky ReLU: x if positive, else x times a slope.
+    """Apply the randomized leaky ReLU: x if positive, else x times a slope.
 
-    In training a random slope is drawn for each element; else the slope is the mean of the bounds.
+    Input and output have shape ``(*)``. In training a random slope is drawn for each element; else
+    the slope is the mean of the bounds.
 
     Parameters
     ----------
-    lower, upper : float
+    lower, upper : float, default 1/8 and 1/3
         Bounds of the slopes.
-    inplace : bool
+    inplace : bool, default False
         Accepted for compatibility: the input never changes, and the result is returned.
+
+    Raises
+    ------
+    ShapeError
+        `lower` is above `upper`.
+
+    Examples
+    --------
+    >>> krt.nn.RReLU(0.25, 0.75).eval()(krt.tensor([-2.0, 3.0])).tolist()
+    [-1.0, 3.0]
     """
 
     _method, _arguments = "rrelu", ("lower", "upper")
@@ -245,19 +459,31 @@ class RReLU(_Function):
         self.inplace = flag(inplace, "inplace")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply the activation to each element."""
+        """Map ``(*)`` to ``(*)``: apply the activation to each element."""
         return input.rrelu(self.lower, self.upper, self.training)
 
 
 class Hardtanh(_Function):
     """Clamp elements between `min_val` and `max_val`.
 
+    Input and output have shape ``(*)``.
+
     Parameters
     ----------
-    min_val, max_val : float
+    min_val, max_val : float, default -1.0 and 1.0
         Lower and upper bound.
-    inplace : bool
+    inplace : bool, default False
         Accepted for compatibility: the input never changes, and the result is returned.
+
+    Raises
+    ------
+    ShapeError
+        `min_val` is not below `max_val`.
+
+    Examples
+    --------
+    >>> krt.nn.Hardtanh()(krt.tensor([-2.0, 0.5, 2.0])).tolist()
+    [-1.0, 0.5, 1.0]
     """
 
     _method, _arguments = "hardtanh", ("min_val", "max_val")
@@ -274,7 +500,9 @@ class Hardtanh(_Function):
 
 
 class Threshold(_Function):
-    """Replace elements that are not above `threshold` by `value`.
+    """Replace elements that are not above `threshold` by `value`; NaN stays NaN.
+
+    Input and output have shape ``(*)``.
 
     Parameters
     ----------
@@ -282,8 +510,13 @@ class Threshold(_Function):
         Bound of the elements that are kept.
     value : float
         Replacement of the others.
-    inplace : bool
+    inplace : bool, default False
         Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> krt.nn.Threshold(1.0, -5.0)(krt.tensor([0.5, 1.0, 2.0])).tolist()
+    [-5.0, -5.0, 2.0]
     """
 
     _method, _arguments = "threshold", ("threshold", "value")
@@ -294,7 +527,22 @@ class Threshold(_Function):
 
 
 class Softplus(_Function):
-    """``log(1 + exp(beta * x)) / beta``, and x itself where ``beta * x`` exceeds `threshold`."""
+    """Apply ``log(1 + exp(beta * x)) / beta``, or x itself where ``beta * x`` exceeds `threshold`.
+
+    Input and output have shape ``(*)``. The function is a smooth approximation of :class:`ReLU`.
+
+    Parameters
+    ----------
+    beta : float, default 1.0
+        Sharpness: the greater, the closer to :class:`ReLU`.
+    threshold : float, default 20.0
+        Value of ``beta * x`` above which the result is x.
+
+    Examples
+    --------
+    >>> round(krt.nn.Softplus()(krt.tensor(0.0)).item(), 4)
+    0.6931
+    """
 
     _method, _arguments = "softplus", ("beta", "threshold")
 
@@ -303,12 +551,28 @@ class Softplus(_Function):
 
 
 class GELU(_Function):
-    """Gaussian error linear unit.
+    """Apply the Gaussian error linear unit, x times the normal distribution function of x.
+
+    Input and output have shape ``(*)``.
 
     Parameters
     ----------
-    approximate : "none" or "tanh"
+    approximate : "none" or "tanh", default "none"
         Whether to use erf ("none") or an approximation by tanh.
+
+    Raises
+    ------
+    ShapeError
+        `approximate` is another string.
+
+    Notes
+    -----
+    Hendrycks and Gimpel, "Gaussian error linear units", 2016.
+
+    Examples
+    --------
+    >>> round(krt.nn.GELU()(krt.tensor(1.0)).item(), 4)
+    0.8413
     """
 
     _method, _arguments = "gelu", ("approximate",)
@@ -320,34 +584,94 @@ class GELU(_Function):
 
 
 class GLU(_AlongAxis):
-    """Gated linear unit: one half of an axis times the sigmoid of the other."""
+    """Apply the gated linear unit: one half of an axis times the sigmoid of the other.
+
+    Maps ``(*, 2 * n, *)`` to ``(*, n, *)``.
+
+    Parameters
+    ----------
+    dim : int, default -1
+        Axis to divide, of an even size.
+
+    Examples
+    --------
+    >>> krt.nn.GLU()(krt.tensor([4.0, 6.0, 0.0, 100.0])).tolist()
+    [2.0, 6.0]
+    """
 
     _method = "glu"
 
 
 class Softmax(_AlongAxis):
-    """Softmax along an axis: exponentials, scaled to sum to 1."""
+    """Compute the softmax along an axis: exponentials, scaled to sum to 1.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    dim : int, default -1
+        Axis along which the results sum to 1.
+
+    Examples
+    --------
+    >>> krt.nn.Softmax(dim=-1)(krt.zeros(2, 4)).tolist()
+    [[0.25, 0.25, 0.25, 0.25], [0.25, 0.25, 0.25, 0.25]]
+    """
 
     _method = "softmax"
 
 
 class Softmin(_AlongAxis):
-    """Softmin along an axis: the softmax of the negated elements."""
+    """Compute the softmin along an axis: the softmax of the negated elements.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    dim : int, default -1
+        Axis along which the results sum to 1.
+
+    Examples
+    --------
+    >>> krt.nn.Softmin(dim=-1)(krt.tensor([0.0, 0.0, 1000.0])).tolist()
+    [0.5, 0.5, 0.0]
+    """
 
     _method = "softmin"
 
 
 class LogSoftmax(_AlongAxis):
-    """Logarithm of the softmax, computed without overflow."""
+    """Compute the logarithm of the softmax along an axis without overflow.
+
+    Input and output have shape ``(*)``.
+
+    Parameters
+    ----------
+    dim : int, default -1
+        Axis along which the exponentials of the results sum to 1.
+
+    Examples
+    --------
+    >>> krt.nn.LogSoftmax(dim=-1)(krt.tensor([1000.0, 0.0])).tolist()
+    [0.0, -1000.0]
+    """
 
     _method = "log_softmax"
 
 
 class Softmax2d(Module):
-    """Softmax over the channels of images, (batch, channels, rows, columns) or without batch."""
+    """Compute the softmax over the channels of images at each pixel.
+
+    Input and output have shape ``(batch, channels, rows, columns)``, or no batch.
+
+    Examples
+    --------
+    >>> krt.nn.Softmax2d()(krt.zeros(2, 1, 2)).tolist()
+    [[[0.5, 0.5]], [[0.5, 0.5]]]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply softmax along the third axis from the end."""
+        """Map ``(batch, channels, rows, columns)`` to the same shape; the batch may be missing."""
         if input.ndim not in (3, 4):
             raise ShapeError(
                 "Softmax2d: expected shape (batch, channels, rows, columns) or (channels, rows, "
@@ -357,21 +681,28 @@ class Softmax2d(Module):
 
 
 class PReLU(Module):
-    """Parametric ReLU: x if positive, else x times a learned slope.
+    """Apply the parametric ReLU: x if positive, else x times a learned slope.
+
+    Input and output have shape ``(*)``, or ``(batch, num_parameters, *)`` with several slopes.
 
     Parameters
     ----------
-    num_parameters : int
-        Number of slopes: 1, or one for each channel.
-    init : float
+    num_parameters : int, default 1
+        Number of slopes: 1, or one for each channel (axis 1).
+    init : float, default 0.25
         Initial value of the slopes.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the slopes.
 
     Attributes
     ----------
     weight : Tensor, shape (num_parameters,)
         Slopes.
+
+    Examples
+    --------
+    >>> krt.nn.PReLU()(krt.tensor([-2.0, 3.0])).tolist()
+    [-0.5, 3.0]
     """
 
     def __init__(
@@ -387,7 +718,7 @@ class PReLU(Module):
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply the activation to each element."""
+        """Map ``(*)``, or ``(batch, num_parameters, *)`` with several slopes, to the same shape."""
         return input.prelu(self.weight)
 
     def extra_repr(self) -> str:

@@ -488,7 +488,7 @@ class HingeEmbeddingLoss(_Margin):
         super().__init__(margin, reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Map distances ``(*)`` and a target ``(*)`` of 1 (similar) or -1 to ``()`` or ``(*)``."""
+        """Map distances and a target of shape ``(*)`` to ``()``, or to ``(*)`` unreduced."""
         return self._loss(input, target)
 
 
@@ -515,7 +515,7 @@ class MarginRankingLoss(_Margin):
     _method = "margin_ranking_loss"
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """Map three times ``(*)`` to ``()`` or ``(*)``; `target` is 1 if `input1` should be more."""
+        """Map two inputs and a target of shape ``(*)`` to ``()``, or to ``(*)`` unreduced."""
         return self._loss(input1, input2, target)
 
 
@@ -764,5 +764,5 @@ class CTCLoss(_Loss):
     def forward(
         self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
     ) -> Tensor:
-        """Map log-probabilities ``(steps, batch, classes)`` to ``()``, or ``(batch,)`` unreduced."""
+        """Map log-probabilities ``(steps, batch, classes)`` to ``()``, or to ``(batch,)``."""
         return self._loss(log_probs, targets, input_lengths, target_lengths)
