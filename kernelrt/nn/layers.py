@@ -46,13 +46,15 @@ def bias_bound(fan_in: int) -> float:
 class Linear(Module):
     """Apply a linear map to the last axis: ``x @ weight.T + bias``.
 
+    Maps an input of shape ``(*, in_features)`` to ``(*, out_features)``.
+
     Parameters
     ----------
     in_features, out_features : int
         Sizes of the last axis of the input and of the result.
-    bias : bool
+    bias : bool, default True
         Whether to add a learned bias.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
     Attributes
@@ -61,6 +63,19 @@ class Linear(Module):
         Initialized uniformly between ±1/sqrt(in_features).
     bias : Tensor of shape (out_features,), or None
         Initialized from the same distribution.
+
+    Raises
+    ------
+    ShapeError
+        A size is below 1; in a call: the last axis of the input has another size.
+    DTypeError
+        `dtype` is not a floating-point dtype.
+
+    Examples
+    --------
+    >>> layer = krt.nn.Linear(3, 2)
+    >>> layer(krt.ones(5, 3)).shape, layer.weight.shape
+    ((5, 2), (2, 3))
     """
 
     def __init__(
@@ -81,7 +96,7 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (..., in_features) to (..., out_features)."""
+        """Map ``(*, in_features)`` to ``(*, out_features)``."""
         if not input.ndim or not same(input.dims[-1], self.in_features):
             raise ShapeError(
                 f"Linear({self.in_features}, {self.out_features}): expected an input of shape "
@@ -99,23 +114,35 @@ class Linear(Module):
 class LayerNorm(Module):
     """Apply layer normalization: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
+    Input and output have shape ``(*, *normalized_shape)``.
+
     Parameters
     ----------
     normalized_shape : int or sequence of int
         Sizes of the last axes, over which to take the mean and the (biased) variance.
-    eps : float
+    eps : float, default 1e-5
         Added to the variance.
-    elementwise_affine : bool
+    elementwise_affine : bool, default True
         Whether to have a learned weight and bias.
-    bias : bool
+    bias : bool, default True
         Whether to have a bias, if `elementwise_affine`.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
     Attributes
     ----------
     weight, bias : Tensor of shape normalized_shape, or None
         Initialized to ones and zeros.
+
+    Notes
+    -----
+    Ba et al., "Layer normalization", 2016.
+
+    Examples
+    --------
+    >>> layer = krt.nn.LayerNorm(2, eps=0.0)
+    >>> layer(krt.tensor([[1.0, 3.0], [10.0, 30.0]])).tolist()
+    [[-1.0, 1.0], [-1.0, 1.0]]
     """
 
     def __init__(
@@ -140,7 +167,7 @@ class LayerNorm(Module):
                 self.bias = init.zeros_(parameter(self.normalized_shape, dtype))
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize an input of shape (..., *normalized_shape)."""
+        """Map ``(*, *normalized_shape)`` to the same shape."""
         return input.layer_norm(self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -151,10 +178,17 @@ class LayerNorm(Module):
 class Flatten(Module):
     """Flatten the axes from `start_dim` to `end_dim` into one axis.
 
+    Maps ``(batch, a, b, ...)`` to ``(batch, a * b * ...)`` by default.
+
     Parameters
     ----------
-    start_dim, end_dim : int
+    start_dim, end_dim : int, default 1 and -1
         First and last axis to flatten; by default all axes but the first.
+
+    Examples
+    --------
+    >>> krt.nn.Flatten()(krt.ones(5, 2, 3)).shape
+    (5, 6)
     """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
@@ -162,12 +196,14 @@ class Flatten(Module):
         self.end_dim = end_dim
 
     def forward(self, input: Tensor) -> Tensor:
-        """Flatten `input`."""
+        """Map ``(batch, a, b, ...)`` to ``(batch, a * b * ...)`` with the default axes."""
         return input.flatten(self.start_dim, self.end_dim)
 
 
 class Unflatten(Module):
     """Split one axis into several: the inverse of :class:`Flatten`.
+
+    Maps ``(*, n, *)`` to ``(*, *unflattened_size, *)``.
 
     Parameters
     ----------
@@ -175,6 +211,11 @@ class Unflatten(Module):
         Axis to split.
     unflattened_size : sequence of int
         Sizes of the new axes; one may be -1, to be inferred.
+
+    Examples
+    --------
+    >>> krt.nn.Unflatten(1, (2, -1))(krt.ones(5, 6)).shape
+    (5, 2, 3)
     """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
@@ -182,7 +223,7 @@ class Unflatten(Module):
         self.unflattened_size = tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Unflatten `input`."""
+        """Map ``(*, n, *)`` to ``(*, *unflattened_size, *)``."""
         return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
@@ -193,15 +234,22 @@ class Unflatten(Module):
 class Identity(Module):
     """Return the input unchanged.
 
+    Input and output have shape ``(*)``.
+
     Parameters
     ----------
     *args, **kwargs
         Ignored, so that Identity can replace a layer without changing its arguments.
+
+    Examples
+    --------
+    >>> krt.nn.Identity(3, bias=False)(krt.tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
     """
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return `input`."""
+        """Map ``(*)`` to ``(*)``: return `input`."""
         return input

@@ -306,12 +306,12 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Normalize by neighbouring channels; see ``Tensor.local_response_norm``.
+    """Normalize by neighboring channels; see ``Tensor.local_response_norm``.
 
     Parameters
     ----------
     size : int
-        Number of neighbouring channels to average over, the channel itself included.
+        Number of neighboring channels to average over, the channel itself included.
     alpha, beta, k : float
         Factor, exponent, and additive constant.
     """

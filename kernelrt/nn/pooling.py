@@ -350,7 +350,7 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Resize images by nearest neighbour; see :class:`Upsample`."""
+    """Resize images by nearest neighbor; see :class:`Upsample`."""
 
     def __init__(
         self, size: Sizes | None = None, scale_factor: float | tuple[float, ...] | None = None

@@ -175,9 +175,11 @@ class _Convolution(Module):
 
 
 class Conv2d(_Convolution):
-    """Two-dimensional cross-correlation over (batch, channels, rows, columns).
+    """Apply a two-dimensional cross-correlation to images.
 
-    The batch may be missing.
+    Maps ``(batch, in_channels, rows, columns)`` to ``(batch, out_channels, rows', columns')``; the
+    batch may be missing. An axis of n elements becomes one of
+    ``floor((n + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``.
 
     Parameters
     ----------
@@ -185,18 +187,18 @@ class Conv2d(_Convolution):
         Number of channels of the input and of the result.
     kernel_size : int or (int, int)
         Rows and columns of a filter.
-    stride, dilation : int or (int, int)
+    stride, dilation : int or (int, int), default 1
         Stride of the filter, and distance between its taps.
-    padding : int, (int, int), "valid" or "same"
+    padding : int, (int, int), "valid" or "same", default 0
         Number of zeros added on each side: "valid" adds none, "same" keeps the size and needs a
         stride of 1.
-    groups : int
+    groups : int, default 1
         Number of groups that the channels are divided into; groups are computed independently.
-    bias : bool
+    bias : bool, default True
         Whether to add a bias to each channel.
-    padding_mode : "zeros", "reflect", "replicate" or "circular"
+    padding_mode : "zeros", "reflect", "replicate" or "circular", default "zeros"
         Padding to use instead of zeros; see ``Tensor.pad``.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
     Attributes
@@ -205,34 +207,123 @@ class Conv2d(_Convolution):
         Initialized uniformly between ±1/sqrt(fan_in).
     bias : Tensor of shape (out_channels,), or None
         Initialized from the same distribution.
+
+    Raises
+    ------
+    ShapeError
+        A size is too small, the channels do not divide into the groups, "same" is combined with a
+        stride, or a mode is unknown; in a call: the input has other axes or channels.
+    DTypeError
+        `dtype` is not a floating-point dtype.
+
+    Examples
+    --------
+    >>> layer = krt.nn.Conv2d(3, 8, kernel_size=3, stride=2, padding=1)
+    >>> layer(krt.ones(5, 3, 28, 28)).shape, layer.weight.shape
+    ((5, 8, 14, 14), (8, 3, 3, 3))
     """
 
     _axes, _names = 2, "rows, columns"
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (batch, in_channels, rows, columns) to (batch, out_channels, rows', columns')."""
+        """Map ``(batch, in_channels, rows, columns)`` to ``(batch, out_channels, ...)``."""
         x, padding = self._padded(input)
         return x.conv2d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Convolution):
-    """One-dimensional cross-correlation over (batch, channels, length); see :class:`Conv2d`."""
+    """Apply a one-dimensional cross-correlation to sequences.
+
+    Maps ``(batch, in_channels, length)`` to ``(batch, out_channels, length')``; the batch may be
+    missing. :class:`Conv2d` gives the size and describes the errors.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Number of channels of the input and of the result.
+    kernel_size : int
+        Length of a filter.
+    stride, dilation : int, default 1
+        Stride of the filter, and distance between its taps.
+    padding : int, "valid" or "same", default 0
+        Number of zeros added on each side: "valid" adds none, "same" keeps the size and needs a
+        stride of 1.
+    groups : int, default 1
+        Number of groups that the channels are divided into; groups are computed independently.
+    bias : bool, default True
+        Whether to add a bias to each channel.
+    padding_mode : "zeros", "reflect", "replicate" or "circular", default "zeros"
+        Padding to use instead of zeros; see ``Tensor.pad``.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (out_channels, in_channels / groups, kernel_size)
+        Initialized uniformly between ±1/sqrt(fan_in).
+    bias : Tensor of shape (out_channels,), or None
+        Initialized from the same distribution.
+
+    Examples
+    --------
+    >>> layer = krt.nn.Conv1d(2, 4, kernel_size=3, padding="same")
+    >>> layer(krt.ones(5, 2, 100)).shape, layer.weight.shape
+    ((5, 4, 100), (4, 2, 3))
+    """
 
     _axes, _names = 1, "length"
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (batch, in_channels, length) to (batch, out_channels, length')."""
+        """Map ``(batch, in_channels, length)`` to ``(batch, out_channels, length')``."""
         x, padding = self._padded(input)
         return x.conv1d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv3d(_Convolution):
-    """Cross-correlation over (batch, channels, depth, rows, columns); see :class:`Conv2d`."""
+    """Apply a three-dimensional cross-correlation to volumes.
+
+    Maps ``(batch, in_channels, depth, rows, columns)`` to
+    ``(batch, out_channels, depth', rows', columns')``; the batch may be missing. :class:`Conv2d`
+    gives the sizes and describes the errors.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Number of channels of the input and of the result.
+    kernel_size : int or (int, int, int)
+        Depth, rows and columns of a filter.
+    stride, dilation : int or (int, int, int), default 1
+        Stride of the filter, and distance between its taps.
+    padding : int, (int, int, int), "valid" or "same", default 0
+        Number of zeros added on each side: "valid" adds none, "same" keeps the size and needs a
+        stride of 1.
+    groups : int, default 1
+        Number of groups that the channels are divided into; groups are computed independently.
+    bias : bool, default True
+        Whether to add a bias to each channel.
+    padding_mode : "zeros", "reflect", "replicate" or "circular", default "zeros"
+        Padding to use instead of zeros; see ``Tensor.pad``.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (out_channels, in_channels / groups, depth, rows, columns)
+        Initialized uniformly between ±1/sqrt(fan_in).
+    bias : Tensor of shape (out_channels,), or None
+        Initialized from the same distribution.
+
+    Examples
+    --------
+    >>> layer = krt.nn.Conv3d(1, 2, kernel_size=(1, 3, 3))
+    >>> layer(krt.ones(5, 1, 4, 8, 8)).shape, layer.weight.shape
+    ((5, 2, 4, 6, 6), (2, 1, 1, 3, 3))
+    """
 
     _axes, _names = 3, "depth, rows, columns"
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (batch, in_channels, depth, rows, columns) to the same with out_channels."""
+        """Map ``(batch, in_channels, depth, rows, columns)`` to ``(batch, out_channels, ...)``."""
         x, padding = self._padded(input)
         return x.conv3d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
@@ -275,9 +366,11 @@ class _TransposedConvolution(_Convolution):
 
 
 class ConvTranspose2d(_TransposedConvolution):
-    """Two-dimensional transposed convolution over (batch, channels, rows, columns).
+    """Apply a two-dimensional transposed convolution to images.
 
-    The batch may be missing.
+    Maps ``(batch, in_channels, rows, columns)`` to ``(batch, out_channels, rows', columns')``; the
+    batch may be missing. An axis of n elements becomes one of ``(n - 1) * stride - 2 * padding +
+    dilation * (kernel_size - 1) + 1 + output_padding``.
 
     Parameters
     ----------
@@ -285,16 +378,18 @@ class ConvTranspose2d(_TransposedConvolution):
         Number of channels of the input and of the result.
     kernel_size : int or (int, int)
         Rows and columns of a filter.
-    stride, padding, dilation : int or (int, int)
-        Distance in the result between contributions of neighbouring inputs, number of elements cut
+    stride, padding, dilation : int or (int, int), default 1, 0 and 1
+        Distance in the result between contributions of neighboring inputs, number of elements cut
         from each side of the result, and distance between the taps of a filter.
-    output_padding : int or (int, int)
+    output_padding : int or (int, int), default 0
         Number of elements added at the end of the result, below `stride` or below `dilation`.
-    groups : int
+    groups : int, default 1
         Number of groups that the channels are divided into; groups are computed independently.
-    bias : bool
+    bias : bool, default True
         Whether to add a bias to each channel.
-    dtype : DType or str
+    padding_mode : "zeros", default "zeros"
+        Accepted for compatibility; other modes raise ShapeError.
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
     Attributes
@@ -304,12 +399,26 @@ class ConvTranspose2d(_TransposedConvolution):
         channels, as in PyTorch.
     bias : Tensor of shape (out_channels,), or None
         Initialized from the same distribution.
+
+    Raises
+    ------
+    ShapeError
+        A size is too small, the channels do not divide into the groups, or `output_padding` is too
+        large; in a call: the input has other axes or channels.
+    DTypeError
+        `dtype` is not a floating-point dtype.
+
+    Examples
+    --------
+    >>> layer = krt.nn.ConvTranspose2d(8, 3, kernel_size=4, stride=2, padding=1)
+    >>> layer(krt.ones(5, 8, 14, 14)).shape, layer.weight.shape
+    ((5, 3, 28, 28), (8, 3, 4, 4))
     """
 
     _axes, _names = 2, "rows, columns"
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (batch, in_channels, rows, columns) to (batch, out_channels, rows', columns')."""
+        """Map ``(batch, in_channels, rows, columns)`` to ``(batch, out_channels, ...)``."""
         self._check_input(input)
         return input.conv_transpose2d(
             self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
@@ -318,12 +427,49 @@ class ConvTranspose2d(_TransposedConvolution):
 
 
 class ConvTranspose1d(_TransposedConvolution):
-    """Transposed convolution over (batch, channels, length); see :class:`ConvTranspose2d`."""
+    """Apply a one-dimensional transposed convolution to sequences.
+
+    Maps ``(batch, in_channels, length)`` to ``(batch, out_channels, length')``; the batch may be
+    missing. :class:`ConvTranspose2d` gives the size and describes the errors.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Number of channels of the input and of the result.
+    kernel_size : int
+        Length of a filter.
+    stride, padding, dilation : int, default 1, 0 and 1
+        Distance in the result between contributions of neighboring inputs, number of elements cut
+        from each side of the result, and distance between the taps of a filter.
+    output_padding : int, default 0
+        Number of elements added at the end of the result, below `stride` or below `dilation`.
+    groups : int, default 1
+        Number of groups that the channels are divided into; groups are computed independently.
+    bias : bool, default True
+        Whether to add a bias to each channel.
+    padding_mode : "zeros", default "zeros"
+        Accepted for compatibility; other modes raise ShapeError.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (in_channels, out_channels / groups, kernel_size)
+        Initialized as in :class:`ConvTranspose2d`.
+    bias : Tensor of shape (out_channels,), or None
+        Initialized from the same distribution.
+
+    Examples
+    --------
+    >>> layer = krt.nn.ConvTranspose1d(4, 2, kernel_size=2, stride=2)
+    >>> layer(krt.ones(5, 4, 50)).shape, layer.weight.shape
+    ((5, 2, 100), (4, 2, 2))
+    """
 
     _axes, _names = 1, "length"
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (batch, in_channels, length) to (batch, out_channels, length')."""
+        """Map ``(batch, in_channels, length)`` to ``(batch, out_channels, length')``."""
         self._check_input(input)
         return input.conv_transpose1d(
             self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
@@ -332,15 +478,50 @@ class ConvTranspose1d(_TransposedConvolution):
 
 
 class ConvTranspose3d(_TransposedConvolution):
-    """Transposed convolution over (batch, channels, depth, rows, columns).
+    """Apply a three-dimensional transposed convolution to volumes.
 
-    See :class:`ConvTranspose2d`.
+    Maps ``(batch, in_channels, depth, rows, columns)`` to
+    ``(batch, out_channels, depth', rows', columns')``; the batch may be missing.
+    :class:`ConvTranspose2d` gives the sizes and describes the errors.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Number of channels of the input and of the result.
+    kernel_size : int or (int, int, int)
+        Depth, rows and columns of a filter.
+    stride, padding, dilation : int or (int, int, int), default 1, 0 and 1
+        Distance in the result between contributions of neighboring inputs, number of elements cut
+        from each side of the result, and distance between the taps of a filter.
+    output_padding : int or (int, int, int), default 0
+        Number of elements added at the end of the result, below `stride` or below `dilation`.
+    groups : int, default 1
+        Number of groups that the channels are divided into; groups are computed independently.
+    bias : bool, default True
+        Whether to add a bias to each channel.
+    padding_mode : "zeros", default "zeros"
+        Accepted for compatibility; other modes raise ShapeError.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (in_channels, out_channels / groups, depth, rows, columns)
+        Initialized as in :class:`ConvTranspose2d`.
+    bias : Tensor of shape (out_channels,), or None
+        Initialized from the same distribution.
+
+    Examples
+    --------
+    >>> layer = krt.nn.ConvTranspose3d(4, 2, kernel_size=2, stride=2)
+    >>> layer(krt.ones(5, 4, 2, 4, 4)).shape, layer.weight.shape
+    ((5, 2, 4, 8, 8), (4, 2, 2, 2, 2))
     """
 
     _axes, _names = 3, "depth, rows, columns"
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (batch, in_channels, depth, rows, columns) to the same with out_channels."""
+        """Map ``(batch, in_channels, depth, rows, columns)`` to ``(batch, out_channels, ...)``."""
         self._check_input(input)
         return input.conv_transpose3d(
             self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
