@@ -53,7 +53,7 @@ class _MaxPool(_Pool):
         self.return_indices = flag(return_indices, "return_indices")
 
     def forward(self, input: Tensor) -> Any:
-        """Pool the last axes."""
+        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *counts)`` of windows."""
         return getattr(input, self._function)(
             self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
             self.return_indices,
@@ -61,13 +61,39 @@ class _MaxPool(_Pool):
 
 
 class MaxPool1d(_MaxPool):
-    """Max pooling over the last axis; see :class:`MaxPool2d`."""
+    """Take the maximum of each window over the last axis.
+
+    Maps ``(batch, channels, length)`` to ``(batch, channels, length')``; the batch may be missing.
+    :class:`MaxPool2d` gives the size.
+
+    Parameters
+    ----------
+    kernel_size : int
+        Length of a window.
+    stride : int, optional
+        Stride of the window; by default its size.
+    padding, dilation : int, default 0 and 1
+        Border that never is the maximum, and distance between the elements of a window.
+    return_indices : bool, default False
+        Whether to return the indices of the maxima along the axis, too.
+    ceil_mode : bool, default False
+        Whether the last window may extend beyond the end.
+
+    Examples
+    --------
+    >>> krt.nn.MaxPool1d(2)(krt.tensor([[1.0, 3.0, 2.0, 0.0]])).tolist()
+    [[3.0, 2.0]]
+    """
 
     _function, _axes = "max_pool1d", 1
 
 
 class MaxPool2d(_MaxPool):
-    """Max pooling over the last two axes.
+    """Take the maximum of each window over the last two axes.
+
+    Maps ``(batch, channels, rows, columns)`` to ``(batch, channels, rows', columns')``; the batch
+    may be missing. An axis of n elements becomes one of
+    ``floor((n + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``.
 
     Parameters
     ----------
@@ -75,19 +101,53 @@ class MaxPool2d(_MaxPool):
         Rows and columns of a window.
     stride : int or (int, int), optional
         Stride of the window; by default its size.
-    padding, dilation : int or (int, int)
+    padding, dilation : int or (int, int), default 0 and 1
         Border that never is the maximum, and distance between the elements of a window.
-    return_indices : bool
+    return_indices : bool, default False
         Whether to return the indices of the maxima in the flattened image, too.
-    ceil_mode : bool
+    ceil_mode : bool, default False
         Whether the last window may extend beyond the end.
+
+    Raises
+    ------
+    ShapeError
+        A size is too small, or `padding` exceeds half of the window.
+
+    Examples
+    --------
+    >>> pool = krt.nn.MaxPool2d(2, return_indices=True)
+    >>> values, indices = pool(krt.tensor([[[1.0, 4.0], [3.0, 2.0]]]))
+    >>> values.tolist(), indices.tolist()
+    ([[[4.0]]], [[[1]]])
     """
 
     _function, _axes = "max_pool2d", 2
 
 
 class MaxPool3d(_MaxPool):
-    """Max pooling over the last three axes; see :class:`MaxPool2d`."""
+    """Take the maximum of each window over the last three axes.
+
+    Maps ``(batch, channels, depth, rows, columns)`` to ``(batch, channels, depth', rows',
+    columns')``; the batch may be missing. :class:`MaxPool2d` gives the sizes.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, int, int)
+        Depth, rows and columns of a window.
+    stride : int or (int, int, int), optional
+        Stride of the window; by default its size.
+    padding, dilation : int or (int, int, int), default 0 and 1
+        Border that never is the maximum, and distance between the elements of a window.
+    return_indices : bool, default False
+        Whether to return the indices of the maxima in the flattened volume, too.
+    ceil_mode : bool, default False
+        Whether the last window may extend beyond the end.
+
+    Examples
+    --------
+    >>> krt.nn.MaxPool3d(2)(krt.ones(5, 3, 8, 6, 4)).shape
+    (5, 3, 4, 3, 2)
+    """
 
     _function, _axes = "max_pool3d", 3
 
@@ -107,7 +167,7 @@ class _AvgPool(_Pool):
         self.divisor_override = divisor_override
 
     def forward(self, input: Tensor) -> Any:
-        """Pool the last axes."""
+        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *counts)`` of windows."""
         given = (
             self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
         )  # fmt: skip
@@ -116,13 +176,41 @@ class _AvgPool(_Pool):
 
 
 class AvgPool1d(_AvgPool):
-    """Average pooling over the last axis; see :class:`AvgPool2d`."""
+    """Take the mean of each window over the last axis.
+
+    Maps ``(batch, channels, length)`` to ``(batch, channels, length')``; the batch may be missing.
+    :class:`AvgPool2d` gives the size.
+
+    Parameters
+    ----------
+    kernel_size : int
+        Length of a window.
+    stride : int, optional
+        Stride of the window; by default its size.
+    padding : int, default 0
+        Number of zeros to add on each side.
+    ceil_mode : bool, default False
+        Whether the last window may extend beyond the end.
+    count_include_pad : bool, default True
+        Whether the padding counts in the average.
+    divisor_override : None
+        Only the pools of more axes support a divisor.
+
+    Examples
+    --------
+    >>> krt.nn.AvgPool1d(2)(krt.tensor([[1.0, 3.0, 2.0, 0.0]])).tolist()
+    [[2.0, 1.0]]
+    """
 
     _function, _axes = "avg_pool1d", 1
 
 
 class AvgPool2d(_AvgPool):
-    """Average pooling over the last two axes.
+    """Take the mean of each window over the last two axes.
+
+    Maps ``(batch, channels, rows, columns)`` to ``(batch, channels, rows', columns')``; the batch
+    may be missing. An axis of n elements becomes one of
+    ``floor((n + 2 * padding - kernel_size) / stride) + 1``.
 
     Parameters
     ----------
@@ -130,21 +218,55 @@ class AvgPool2d(_AvgPool):
         Rows and columns of a window.
     stride : int or (int, int), optional
         Stride of the window; by default its size.
-    padding : int or (int, int)
+    padding : int or (int, int), default 0
         Number of zeros to add on each side.
-    ceil_mode : bool
+    ceil_mode : bool, default False
         Whether the last window may extend beyond the end.
-    count_include_pad : bool
+    count_include_pad : bool, default True
         Whether the padding counts in the average.
     divisor_override : int, optional
         Divisor of the sums, instead of the number of elements.
+
+    Raises
+    ------
+    ShapeError
+        A size is too small, or `padding` exceeds half of the window.
+
+    Examples
+    --------
+    >>> krt.nn.AvgPool2d(2)(krt.tensor([[[1.0, 4.0], [3.0, 2.0]]])).tolist()
+    [[[2.5]]]
     """
 
     _function, _axes = "avg_pool2d", 2
 
 
 class AvgPool3d(_AvgPool):
-    """Average pooling over the last three axes; see :class:`AvgPool2d`."""
+    """Take the mean of each window over the last three axes.
+
+    Maps ``(batch, channels, depth, rows, columns)`` to ``(batch, channels, depth', rows',
+    columns')``; the batch may be missing. :class:`AvgPool2d` gives the sizes.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, int, int)
+        Depth, rows and columns of a window.
+    stride : int or (int, int, int), optional
+        Stride of the window; by default its size.
+    padding : int or (int, int, int), default 0
+        Number of zeros to add on each side.
+    ceil_mode : bool, default False
+        Whether the last window may extend beyond the end.
+    count_include_pad : bool, default True
+        Whether the padding counts in the average.
+    divisor_override : int, optional
+        Divisor of the sums, instead of the number of elements.
+
+    Examples
+    --------
+    >>> krt.nn.AvgPool3d(2)(krt.ones(5, 3, 8, 6, 4)).shape
+    (5, 3, 4, 3, 2)
+    """
 
     _function, _axes = "avg_pool3d", 3
 
@@ -162,26 +284,86 @@ class _PowerPool(_Pool):
         self.kernel_size, self.stride = w.kernel, w.stride
 
     def forward(self, input: Tensor) -> Any:
-        """Pool the last axes."""
+        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *counts)`` of windows."""
         return getattr(input, self._function)(
             self.norm_type, self.kernel_size, self.stride, self.ceil_mode
         )
 
 
 class LPPool1d(_PowerPool):
-    """Power-average pooling (root of a power sum) over the last axis; see ``Tensor.lp_pool1d``."""
+    """Take the root of the sum of powers of each window over the last axis.
+
+    See ``Tensor.lp_pool1d``. Maps ``(batch, channels, length)`` to ``(batch, channels, length')``;
+    the batch may be missing.
+
+    Parameters
+    ----------
+    norm_type : float
+        The power: 1 gives sums, and large powers approach max pooling.
+    kernel_size : int
+        Length of a window.
+    stride : int, optional
+        Stride of the window; by default its size.
+    ceil_mode : bool, default False
+        Whether the last window may extend beyond the end.
+
+    Examples
+    --------
+    >>> krt.nn.LPPool1d(2, 2)(krt.tensor([[3.0, 4.0]])).tolist()
+    [[5.0]]
+    """
 
     _function, _axes = "lp_pool1d", 1
 
 
 class LPPool2d(_PowerPool):
-    """Power-average pooling (root of a power sum) over two axes; see ``Tensor.lp_pool2d``."""
+    """Take the root of the sum of powers of each window over the last two axes.
+
+    See ``Tensor.lp_pool2d``. Maps ``(batch, channels, rows, columns)`` to ``(batch, channels,
+    rows', columns')``; the batch may be missing.
+
+    Parameters
+    ----------
+    norm_type : float
+        The power: 1 gives sums, and large powers approach max pooling.
+    kernel_size : int or (int, int)
+        Rows and columns of a window.
+    stride : int or (int, int), optional
+        Stride of the window; by default its size.
+    ceil_mode : bool, default False
+        Whether the last window may extend beyond the end.
+
+    Examples
+    --------
+    >>> krt.nn.LPPool2d(2, 2)(krt.tensor([[[3.0, 0.0], [0.0, 4.0]]])).tolist()
+    [[[5.0]]]
+    """
 
     _function, _axes = "lp_pool2d", 2
 
 
 class LPPool3d(_PowerPool):
-    """Power-average pooling (root of a power sum) over three axes; see ``Tensor.lp_pool3d``."""
+    """Take the root of the sum of powers of each window over the last three axes.
+
+    See ``Tensor.lp_pool3d``. Maps ``(batch, channels, depth, rows, columns)`` to ``(batch,
+    channels, depth', rows', columns')``; the batch may be missing.
+
+    Parameters
+    ----------
+    norm_type : float
+        The power: 1 gives sums, and large powers approach max pooling.
+    kernel_size : int or (int, int, int)
+        Depth, rows and columns of a window.
+    stride : int or (int, int, int), optional
+        Stride of the window; by default its size.
+    ceil_mode : bool, default False
+        Whether the last window may extend beyond the end.
+
+    Examples
+    --------
+    >>> krt.nn.LPPool3d(1, 2)(krt.ones(1, 2, 2, 2)).tolist()
+    [[[[8.0]]]]
+    """
 
     _function, _axes = "lp_pool3d", 3
 
@@ -194,30 +376,66 @@ class _AdaptivePool(_Pool):
         self.output_size = output_size
 
     def forward(self, input: Tensor) -> Any:
-        """Pool the last axes."""
+        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *output_size)``."""
         return getattr(input, self._function)(self.output_size)
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
-    """Average pooling of the last axis to a given size; see ``Tensor.adaptive_avg_pool2d``."""
+    """Take the mean of windows of the last axis that give a result of a fixed size.
+
+    Maps ``(batch, channels, length)`` to ``(batch, channels, output_size)``; the batch may be
+    missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
+
+    Parameters
+    ----------
+    output_size : int
+        Number of windows.
+
+    Examples
+    --------
+    >>> krt.nn.AdaptiveAvgPool1d(2)(krt.tensor([[1.0, 3.0, 2.0, 0.0]])).tolist()
+    [[2.0, 1.0]]
+    """
 
     _function, _axes = "adaptive_avg_pool1d", 1
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    """Average pooling of the last two axes to given sizes; see ``Tensor.adaptive_avg_pool2d``.
+    """Take the mean of windows of the last two axes that give a result of fixed sizes.
+
+    Maps ``(batch, channels, rows, columns)`` to ``(batch, channels, *output_size)``; the batch may
+    be missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
 
     Parameters
     ----------
     output_size : int, or pair of int or None
         Rows and columns of the result; None keeps the size of an axis.
+
+    Examples
+    --------
+    >>> krt.nn.AdaptiveAvgPool2d(1)(krt.tensor([[[1.0, 4.0], [3.0, 2.0]]])).tolist()
+    [[[2.5]]]
     """
 
     _function, _axes = "adaptive_avg_pool2d", 2
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
-    """Average pooling of the last three axes to given sizes."""
+    """Take the mean of windows of the last three axes that give a result of fixed sizes.
+
+    Maps ``(batch, channels, depth, rows, columns)`` to ``(batch, channels, *output_size)``; the
+    batch may be missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
+
+    Parameters
+    ----------
+    output_size : int, or three of int or None
+        Depth, rows and columns of the result; None keeps the size of an axis.
+
+    Examples
+    --------
+    >>> krt.nn.AdaptiveAvgPool3d((2, None, 1))(krt.ones(5, 3, 8, 6, 4)).shape
+    (5, 3, 2, 6, 1)
+    """
 
     _function, _axes = "adaptive_avg_pool3d", 3
 
@@ -228,24 +446,72 @@ class _AdaptiveMaxPool(_AdaptivePool):
         self.return_indices = return_indices
 
     def forward(self, input: Tensor) -> Any:
-        """Pool the last axes."""
+        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *output_size)``."""
         return getattr(input, self._function)(self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Max pooling of the last axis to a given size."""
+    """Take the maximum of windows of the last axis that give a result of a fixed size.
+
+    Maps ``(batch, channels, length)`` to ``(batch, channels, output_size)``; the batch may be
+    missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
+
+    Parameters
+    ----------
+    output_size : int
+        Number of windows.
+    return_indices : bool, default False
+        Whether to return the indices of the maxima along the axis, too.
+
+    Examples
+    --------
+    >>> krt.nn.AdaptiveMaxPool1d(2)(krt.tensor([[1.0, 3.0, 2.0, 0.0]])).tolist()
+    [[3.0, 2.0]]
+    """
 
     _function, _axes = "adaptive_max_pool1d", 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Max pooling of the last two axes to given sizes; see ``Tensor.adaptive_max_pool2d``."""
+    """Take the maximum of windows of the last two axes that give a result of fixed sizes.
+
+    Maps ``(batch, channels, rows, columns)`` to ``(batch, channels, *output_size)``; the batch may
+    be missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
+
+    Parameters
+    ----------
+    output_size : int, or pair of int or None
+        Rows and columns of the result; None keeps the size of an axis.
+    return_indices : bool, default False
+        Whether to return the indices of the maxima in the flattened image, too.
+
+    Examples
+    --------
+    >>> krt.nn.AdaptiveMaxPool2d(1)(krt.tensor([[[1.0, 4.0], [3.0, 2.0]]])).tolist()
+    [[[4.0]]]
+    """
 
     _function, _axes = "adaptive_max_pool2d", 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Max pooling of the last three axes to given sizes."""
+    """Take the maximum of windows of the last three axes that give a result of fixed sizes.
+
+    Maps ``(batch, channels, depth, rows, columns)`` to ``(batch, channels, *output_size)``; the
+    batch may be missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
+
+    Parameters
+    ----------
+    output_size : int, or three of int or None
+        Depth, rows and columns of the result; None keeps the size of an axis.
+    return_indices : bool, default False
+        Whether to return the indices of the maxima in the flattened volume, too.
+
+    Examples
+    --------
+    >>> krt.nn.AdaptiveMaxPool3d((2, None, 1))(krt.ones(5, 3, 8, 6, 4)).shape
+    (5, 3, 2, 6, 1)
+    """
 
     _function, _axes = "adaptive_max_pool3d", 3
 
@@ -269,7 +535,7 @@ class _FractionalMaxPool(_Pool):
         self.register_buffer("_random_samples", _random_samples)
 
     def forward(self, input: Tensor) -> Any:
-        """Pool the last axes."""
+        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *output_size)``."""
         pool = fractional_max_pool2d if self._axes == 2 else fractional_max_pool3d
         return pool(
             input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
@@ -278,9 +544,10 @@ class _FractionalMaxPool(_Pool):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """Max pooling over the last two axes, with windows at random positions.
+    """Take the maximum of windows at random positions over the last two axes.
 
-    See :func:`kernelrt.nn.functional.fractional_max_pool2d`.
+    Maps ``(batch, channels, rows, columns)`` to ``(batch, channels, *output_size)``; the batch may
+    be missing. See :func:`kernelrt.nn.functional.fractional_max_pool2d`.
 
     Parameters
     ----------
@@ -290,17 +557,53 @@ class FractionalMaxPool2d(_FractionalMaxPool):
         Number of windows along each axis.
     output_ratio : float or pair of float, optional
         Alternative to `output_size`: its ratio to the input size, above 0 and below 1.
-    return_indices : bool
+    return_indices : bool, default False
         Whether to return the indices of the maxima, too.
     _random_samples : Tensor, shape (batch, channels, 2), optional
         Numbers from 0 to 1 to use instead of random ones.
+
+    Raises
+    ------
+    ShapeError
+        Not exactly one of `output_size` and `output_ratio` is given, or a ratio is out of range.
+
+    Notes
+    -----
+    Graham, "Fractional max-pooling", 2014.
+
+    Examples
+    --------
+    >>> krt.nn.FractionalMaxPool2d(2, output_ratio=0.75)(krt.ones(5, 3, 16, 8)).shape
+    (5, 3, 12, 6)
     """
 
     _axes = 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """Max pooling like :class:`FractionalMaxPool2d`, over the last three axes."""
+    """Take the maximum of windows at random positions over the last three axes.
+
+    Maps ``(batch, channels, depth, rows, columns)`` to ``(batch, channels, *output_size)``; the
+    batch may be missing. :class:`FractionalMaxPool2d` describes the errors.
+
+    Parameters
+    ----------
+    kernel_size : int or three of int
+        Size of the windows.
+    output_size : int or three of int, optional
+        Number of windows along each axis.
+    output_ratio : float or three of float, optional
+        Alternative to `output_size`: its ratio to the input size, above 0 and below 1.
+    return_indices : bool, default False
+        Whether to return the indices of the maxima, too.
+    _random_samples : Tensor, shape (batch, channels, 3), optional
+        Numbers from 0 to 1 to use instead of random ones.
+
+    Examples
+    --------
+    >>> krt.nn.FractionalMaxPool3d(2, output_size=(4, 6, 3))(krt.ones(5, 3, 8, 9, 8)).shape
+    (5, 3, 4, 6, 3)
+    """
 
     _axes = 3
 
@@ -308,18 +611,32 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 class Upsample(Module):
     """Resize the axes after batch and channels; see ``Tensor.interpolate``.
 
+    Maps ``(batch, channels, *sizes)`` to ``(batch, channels, *size)``.
+
     Parameters
     ----------
     size : int or tuple of int, optional
         New sizes of these axes.
     scale_factor : float or tuple of float, optional
         Alternative to `size`: factor of the sizes.
-    mode : str
-        "nearest", "linear", "bilinear", "bicubic" or "trilinear".
+    mode : str, default "nearest"
+        "nearest", "nearest-exact", "linear" (one axis), "bilinear" or "bicubic" (two axes),
+        "trilinear" (three axes) or "area"; ``Tensor.interpolate`` defines them.
     align_corners : bool, optional
         For interpolating modes: whether the corner elements of input and result coincide.
     recompute_scale_factor : bool, optional
         Whether to compute positions from the sizes instead of `scale_factor`.
+
+    Raises
+    ------
+    ShapeError
+        Not exactly one of `size` and `scale_factor` is given, or `mode` is unknown or does not
+        take `align_corners`.
+
+    Examples
+    --------
+    >>> krt.nn.Upsample(scale_factor=2)(krt.tensor([[[1.0, 3.0]]])).tolist()
+    [[[1.0, 1.0, 3.0, 3.0]]]
     """
 
     def __init__(
@@ -336,7 +653,7 @@ class Upsample(Module):
         self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (batch, channels, ...) to the same with new sizes after the channels."""
+        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *size)``."""
         return input.interpolate(
             self.size, self.scale_factor, self.mode, self.align_corners,
             self.recompute_scale_factor,
@@ -350,7 +667,22 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Resize images by nearest neighbor; see :class:`Upsample`."""
+    """Resize images by nearest neighbor; see :class:`Upsample`.
+
+    Maps ``(batch, channels, rows, columns)`` to ``(batch, channels, *size)``.
+
+    Parameters
+    ----------
+    size : int or (int, int), optional
+        New numbers of rows and columns.
+    scale_factor : float or (float, float), optional
+        Alternative to `size`: factor of the sizes.
+
+    Examples
+    --------
+    >>> krt.nn.UpsamplingNearest2d(scale_factor=2)(krt.tensor([[[[1.0, 3.0]]]])).tolist()
+    [[[[1.0, 1.0, 3.0, 3.0], [1.0, 1.0, 3.0, 3.0]]]]
+    """
 
     def __init__(
         self, size: Sizes | None = None, scale_factor: float | tuple[float, ...] | None = None
@@ -359,7 +691,22 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Resize images by bilinear interpolation with aligned corners; see :class:`Upsample`."""
+    """Resize images by bilinear interpolation with aligned corners; see :class:`Upsample`.
+
+    Maps ``(batch, channels, rows, columns)`` to ``(batch, channels, *size)``.
+
+    Parameters
+    ----------
+    size : int or (int, int), optional
+        New numbers of rows and columns.
+    scale_factor : float or (float, float), optional
+        Alternative to `size`: factor of the sizes.
+
+    Examples
+    --------
+    >>> krt.nn.UpsamplingBilinear2d(size=(1, 3))(krt.tensor([[[[1.0, 3.0]]]])).tolist()
+    [[[[1.0, 2.0, 3.0]]]]
+    """
 
     def __init__(
         self, size: Sizes | None = None, scale_factor: float | tuple[float, ...] | None = None
