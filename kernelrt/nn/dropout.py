@@ -35,7 +35,7 @@ class _Dropout(Module):
         self.p, self.inplace = probability(p), flag(inplace, "inplace")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Drop parts of `input`; return `input` itself in evaluation mode."""
+        """Map ``(*)`` to ``(*)``: drop parts of `input`, or return it in evaluation mode."""
         return self._function(input, self.p, self.training)
 
     def extra_repr(self) -> str:
@@ -44,38 +44,154 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """Zero elements with probability `p` in training and scale the others by ``1 / (1 - p)``."""
+    """Zero elements with probability `p` in training and scale the others by ``1 / (1 - p)``.
+
+    Input and output have shape ``(*)``. In evaluation mode the input is returned.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of zeroing an element, from 0 to 1.
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Raises
+    ------
+    ShapeError
+        `p` is not from 0 to 1.
+
+    Notes
+    -----
+    Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014.
+
+    Examples
+    --------
+    >>> drop = krt.nn.Dropout(0.5)
+    >>> sorted(set(drop(krt.ones(1000)).tolist()))
+    [0.0, 2.0]
+    >>> drop.eval()(krt.tensor([1.0, 3.0])).tolist()
+    [1.0, 3.0]
+    """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Drop elements of `input`; return `input` itself in evaluation mode."""
+        """Map ``(*)`` to ``(*)``: drop elements of `input`, or return it in evaluation mode."""
         return input.dropout(self.p, self.training)
 
 
 class Dropout1d(_Dropout):
-    """Zero whole channels of sequences in training; see ``nn.functional.dropout1d``."""
+    """Zero whole channels of sequences with probability `p` in training, and scale the others.
+
+    Input and output have shape ``(batch, channels, length)`` or ``(channels, length)``. In
+    evaluation mode the input is returned. See :func:`kernelrt.nn.functional.dropout1d`.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of zeroing a channel, from 0 to 1; the others are scaled by ``1 / (1 - p)``.
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> x = krt.nn.Dropout1d(0.5)(krt.ones(100, 10, 3))
+    >>> x.shape, sorted(set(x.sum(-1).flatten().tolist()))
+    ((100, 10, 3), [0.0, 6.0])
+    """
 
     _function = staticmethod(dropout_functions.dropout1d)
 
 
 class Dropout2d(_Dropout):
-    """Zero whole channels of images in training; see ``nn.functional.dropout2d``."""
+    """Zero whole channels of images with probability `p` in training, and scale the others.
+
+    Input and output have shape ``(batch, channels, rows, columns)``. In evaluation mode the input
+    is returned. See :func:`kernelrt.nn.functional.dropout2d`.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of zeroing a channel, from 0 to 1; the others are scaled by ``1 / (1 - p)``.
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> x = krt.nn.Dropout2d(0.5)(krt.ones(100, 10, 2, 2))
+    >>> x.shape, sorted(set(x.sum((-2, -1)).flatten().tolist()))
+    ((100, 10, 2, 2), [0.0, 8.0])
+    """
 
     _function = staticmethod(dropout_functions.dropout2d)
 
 
 class Dropout3d(_Dropout):
-    """Zero whole channels of volumes in training; see ``nn.functional.dropout3d``."""
+    """Zero whole channels of volumes with probability `p` in training, and scale the others.
+
+    Input and output have shape ``(batch, channels, depth, rows, columns)``, or no batch. In
+    evaluation mode the input is returned. See :func:`kernelrt.nn.functional.dropout3d`.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of zeroing a channel, from 0 to 1; the others are scaled by ``1 / (1 - p)``.
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> krt.nn.Dropout3d(1.0)(krt.ones(1, 2, 1, 1, 1)).flatten().tolist()
+    [0.0, 0.0]
+    """
 
     _function = staticmethod(dropout_functions.dropout3d)
 
 
 class AlphaDropout(_Dropout):
-    """Dropout that keeps mean and variance, for SELU; see ``nn.functional.alpha_dropout``."""
+    """Replace random elements in training such that mean and variance stay, for :class:`SELU`.
+
+    Input and output have shape ``(*)``. In evaluation mode the input is returned. See
+    :func:`kernelrt.nn.functional.alpha_dropout`.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of dropping an element, from 0 to 1. With 1, all elements become 0.
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Notes
+    -----
+    Klambauer et al., "Self-normalizing neural networks", 2017.
+
+    Examples
+    --------
+    >>> layer = krt.nn.AlphaDropout(0.25).eval()
+    >>> layer(krt.tensor([1.0, 3.0])).tolist()
+    [1.0, 3.0]
+    """
 
     _function = staticmethod(dropout_functions.alpha_dropout)
 
 
 class FeatureAlphaDropout(_Dropout):
-    """:class:`AlphaDropout` of channels; see ``nn.functional.feature_alpha_dropout``."""
+    """Replace random channels in training such that mean and variance stay.
+
+    This is :class:`AlphaDropout` of whole channels. Input and output have shape
+    ``(batch, channels, *)``. In evaluation mode the input is returned. See
+    :func:`kernelrt.nn.functional.feature_alpha_dropout`.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability of dropping a channel, from 0 to 1. With 1, all elements become 0.
+    inplace : bool, default False
+        Accepted for compatibility: the input never changes, and the result is returned.
+
+    Examples
+    --------
+    >>> x = krt.nn.FeatureAlphaDropout(0.25)(krt.ones(4, 6, 5))
+    >>> x.shape, (x == x[:, :, :1]).all().item()
+    ((4, 6, 5), True)
+    """
 
     _function = staticmethod(dropout_functions.feature_alpha_dropout)
