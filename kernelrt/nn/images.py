@@ -28,10 +28,17 @@ class _Function(Module):
 class PixelShuffle(_Function):
     """Rearrange channels into pixels; see ``Tensor.pixel_shuffle``.
 
+    Maps ``(*, C * r * r, H, W)`` to ``(*, C, H * r, W * r)``.
+
     Parameters
     ----------
     upscale_factor : int
-        Factor by which rows and columns grow.
+        Factor r by which rows and columns grow.
+
+    Examples
+    --------
+    >>> krt.nn.PixelShuffle(2)(krt.tensor([[[1.0]], [[2.0]], [[3.0]], [[4.0]]])).tolist()
+    [[[1.0, 2.0], [3.0, 4.0]]]
     """
 
     _arguments = ("upscale_factor",)
@@ -40,17 +47,24 @@ class PixelShuffle(_Function):
         self.upscale_factor = integer(upscale_factor, "upscale_factor", 1)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (..., C * r * r, H, W) to (..., C, H * r, W * r)."""
+        """Map ``(*, C * r * r, H, W)`` to ``(*, C, H * r, W * r)``."""
         return input.pixel_shuffle(self.upscale_factor)
 
 
 class PixelUnshuffle(_Function):
-    """Rearrange pixels into channels; see ``Tensor.pixel_unshuffle``.
+    """Rearrange pixels into channels, the inverse of :class:`PixelShuffle`.
+
+    Maps ``(*, C, H * r, W * r)`` to ``(*, C * r * r, H, W)``; see ``Tensor.pixel_unshuffle``.
 
     Parameters
     ----------
     downscale_factor : int
-        Factor by which rows and columns shrink.
+        Factor r by which rows and columns shrink.
+
+    Examples
+    --------
+    >>> krt.nn.PixelUnshuffle(2)(krt.tensor([[[1.0, 2.0], [3.0, 4.0]]])).tolist()
+    [[[1.0]], [[2.0]], [[3.0]], [[4.0]]]
     """
 
     _arguments = ("downscale_factor",)
@@ -59,17 +73,24 @@ class PixelUnshuffle(_Function):
         self.downscale_factor = integer(downscale_factor, "downscale_factor", 1)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (..., C, H * r, W * r) to (..., C * r * r, H, W)."""
+        """Map ``(*, C, H * r, W * r)`` to ``(*, C * r * r, H, W)``."""
         return input.pixel_unshuffle(self.downscale_factor)
 
 
 class ChannelShuffle(_Function):
     """Interleave the channels of groups; see ``Tensor.channel_shuffle``.
 
+    Input and output have shape ``(N, C, *)``.
+
     Parameters
     ----------
     groups : int
         Number of groups that the channels are divided into.
+
+    Examples
+    --------
+    >>> krt.nn.ChannelShuffle(2)(krt.arange(4).reshape(1, 4, 1)).flatten().tolist()
+    [0, 2, 1, 3]
     """
 
     _arguments = ("groups",)
@@ -78,17 +99,27 @@ class ChannelShuffle(_Function):
         self.groups = integer(groups, "groups", 1)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (N, C, ...) to the same shape."""
+        """Map ``(N, C, *)`` to the same shape."""
         return input.channel_shuffle(self.groups)
 
 
 class Unfold(_Function):
-    """Extract windows of images as columns (im2col); see ``nn.functional.unfold``.
+    """Extract windows of images as columns (im2col); see :func:`kernelrt.nn.functional.unfold`.
+
+    Maps ``(N, C, H, W)`` to ``(N, C * kernel, windows)``, where kernel is the number of elements of
+    a window; N may be missing.
 
     Parameters
     ----------
-    kernel_size, dilation, padding, stride : int or (int, int)
-        As in the function.
+    kernel_size : int or (int, int)
+        Rows and columns of a window.
+    dilation, padding, stride : int or (int, int), default 1, 0 and 1
+        Step between the elements of a window, zeros added on each side, and step between windows.
+
+    Examples
+    --------
+    >>> krt.nn.Unfold((1, 2))(krt.tensor([[[1.0, 2.0, 3.0]]])).tolist()
+    [[1.0, 2.0], [2.0, 3.0]]
     """
 
     _arguments: ClassVar[tuple[str, ...]] = ("kernel_size", "dilation", "padding", "stride")
@@ -103,19 +134,29 @@ class Unfold(_Function):
         self.stride = per_axis(stride, 2, "stride", least=1)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (N, C, H, W) to (N, C * kernel, windows)."""
+        """Map ``(N, C, H, W)`` to ``(N, C * kernel, windows)``."""
         return unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
 
 class Fold(Unfold):
-    """Add up windows to images (col2im); see ``nn.functional.fold``.
+    """Add up windows to images (col2im), the adjoint of :class:`Unfold`.
+
+    Maps ``(N, C * kernel, windows)`` to ``(N, C, H, W)``, where kernel is the number of elements of
+    a window; N may be missing. See :func:`kernelrt.nn.functional.fold`.
 
     Parameters
     ----------
     output_size : int or (int, int)
         Rows and columns of the images.
-    kernel_size, dilation, padding, stride : int or (int, int)
-        As in the function.
+    kernel_size : int or (int, int)
+        Rows and columns of a window.
+    dilation, padding, stride : int or (int, int), default 1, 0 and 1
+        Step between the elements of a window, zeros added on each side, and step between windows.
+
+    Examples
+    --------
+    >>> krt.nn.Fold((1, 3), (1, 2))(krt.tensor([[1.0, 2.0], [2.0, 3.0]])).tolist()
+    [[[1.0, 4.0, 3.0]]]
     """
 
     _arguments = ("output_size", "kernel_size", "dilation", "padding", "stride")
@@ -128,7 +169,7 @@ class Fold(Unfold):
         self.output_size = per_axis(output_size, 2, "output_size", least=1)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (N, C * kernel, windows) to (N, C, H, W)."""
+        """Map ``(N, C * kernel, windows)`` to ``(N, C, H, W)``."""
         return fold(
             input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
         )
@@ -160,7 +201,7 @@ class _MaxUnpool(_Function):
     def forward(
         self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
-        """Place the elements of `input` at `indices`."""
+        """Map ``(N, C, *counts)`` and indices ``(N, C, *counts)`` to ``(N, C, *output_size)``."""
         method: Any = getattr(input, self._method)
         result: Tensor = method(
             indices, self.kernel_size, self.stride, self.padding, output_size
@@ -169,18 +210,68 @@ class _MaxUnpool(_Function):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Partial inverse of :class:`MaxPool1d`; see ``Tensor.max_unpool1d``."""
+    """Place the maxima of :class:`MaxPool1d` at their indices, and zeros elsewhere.
+
+    Maps two tensors of shape ``(N, C, length)`` to ``(N, C, length')``; N may be missing. See
+    ``Tensor.max_unpool1d``.
+
+    Parameters
+    ----------
+    kernel_size, stride, padding : int
+        As in the pooling. The stride is the size of the window by default, and the padding 0.
+
+    Examples
+    --------
+    >>> values, indices = krt.nn.MaxPool1d(2, return_indices=True)(
+    ...     krt.tensor([[1.0, 3.0, 2.0, 0.0]])
+    ... )
+    >>> krt.nn.MaxUnpool1d(2)(values, indices).tolist()
+    [[0.0, 3.0, 2.0, 0.0]]
+    """
 
     _method, _axes = "max_unpool1d", 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Partial inverse of :class:`MaxPool2d`; see ``Tensor.max_unpool2d``."""
+    """Place the maxima of :class:`MaxPool2d` at their indices, and zeros elsewhere.
+
+    Maps two tensors of shape ``(N, C, rows, columns)`` to ``(N, C, rows', columns')``; N may be
+    missing. See ``Tensor.max_unpool2d``. Pooling of several sizes gives the same size, so a call
+    takes `output_size` for a size other than the smallest.
+
+    Parameters
+    ----------
+    kernel_size, stride, padding : int or (int, int)
+        As in the pooling. The stride is the size of the window by default, and the padding 0.
+
+    Examples
+    --------
+    >>> values, indices = krt.nn.MaxPool2d(2, return_indices=True)(
+    ...     krt.tensor([[[1.0, 4.0], [3.0, 2.0]]])
+    ... )
+    >>> krt.nn.MaxUnpool2d(2)(values, indices).tolist()
+    [[[0.0, 4.0], [0.0, 0.0]]]
+    """
 
     _method, _axes = "max_unpool2d", 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Partial inverse of :class:`MaxPool3d`; see ``Tensor.max_unpool3d``."""
+    """Place the maxima of :class:`MaxPool3d` at their indices, and zeros elsewhere.
+
+    Maps two tensors of shape ``(N, C, depth, rows, columns)`` to ``(N, C, depth', rows',
+    columns')``; N may be missing. See ``Tensor.max_unpool3d``.
+
+    Parameters
+    ----------
+    kernel_size, stride, padding : int or (int, int, int)
+        As in the pooling. The stride is the size of the window by default, and the padding 0.
+
+    Examples
+    --------
+    >>> pool, unpool = krt.nn.MaxPool3d(2, return_indices=True), krt.nn.MaxUnpool3d(2)
+    >>> unpool(*pool(krt.ones(5, 3, 8, 6, 4))).shape
+    (5, 3, 8, 6, 4)
+    """
 
     _method, _axes = "max_unpool3d", 3

@@ -104,7 +104,7 @@ class _Statistics(Module):
 
 class _BatchNorm(_Statistics):
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize each channel of (batch, channels, ...) over all other axes."""
+        """Map ``(batch, num_features, *)`` to the same shape."""
         self._check(input, 1)
         of_batch = self.training or self.running_mean is None
         learns = self.training and self.running_mean is not None
@@ -115,8 +115,9 @@ class _BatchNorm(_Statistics):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Batch normalization (Ioffe and Szegedy, arXiv:1502.03167) of (batch, channels[, length]).
+    """Apply batch normalization: normalize each channel over the batch and the length.
 
+    Input and output have shape ``(batch, num_features)`` or ``(batch, num_features, length)``.
     Training uses the statistics of the batch, and mixes them into the running statistics.
     Evaluation uses the running statistics.
 
@@ -124,18 +125,18 @@ class BatchNorm1d(_BatchNorm):
     ----------
     num_features : int
         Number of channels.
-    eps : float
+    eps : float, default 1e-5
         Added to the variance.
-    momentum : float or None
+    momentum : float or None, default 0.1
         Weight of the new batch in the running statistics; None for their cumulative average.
-    affine : bool
+    affine : bool, default True
         Whether to have a learned weight and bias.
-    track_running_stats : bool
+    track_running_stats : bool, default True
         Whether to keep running statistics; without them the statistics of the batch are always
         used.
-    bias : bool
+    bias : bool, default True
         Whether to have a bias, if `affine`.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
     Attributes
@@ -146,19 +147,92 @@ class BatchNorm1d(_BatchNorm):
         Running statistics, initialized to zeros and ones.
     num_batches_tracked : Tensor of shape () in int64, or None
         Number of batches seen in training.
+
+    Raises
+    ------
+    ShapeError
+        In a call: the input has other axes, or another number of channels; or, in training, only
+        one value per channel.
+
+    Notes
+    -----
+    Ioffe and Szegedy, "Batch normalization", 2015 (arXiv:1502.03167).
+
+    Examples
+    --------
+    >>> norm = krt.nn.BatchNorm1d(2, eps=0.0)
+    >>> norm(krt.tensor([[1.0, 10.0], [3.0, 30.0]])).tolist()
+    [[-1.0, -1.0], [1.0, 1.0]]
     """
 
     _ndims = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch normalization of (batch, channels, rows, columns); see :class:`BatchNorm1d`."""
+    """Apply batch normalization: normalize each channel over the batch and the pixels.
+
+    Input and output have shape ``(batch, num_features, rows, columns)``. Training uses the
+    statistics of the batch, and evaluation running statistics; :class:`BatchNorm1d` describes the
+    attributes and errors.
+
+    Parameters
+    ----------
+    num_features : int
+        Number of channels.
+    eps : float, default 1e-5
+        Added to the variance.
+    momentum : float or None, default 0.1
+        Weight of the new batch in the running statistics; None for their cumulative average.
+    affine : bool, default True
+        Whether to have a learned weight and bias.
+    track_running_stats : bool, default True
+        Whether to keep running statistics; without them the statistics of the batch are always
+        used.
+    bias : bool, default True
+        Whether to have a bias, if `affine`.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Examples
+    --------
+    >>> norm = krt.nn.BatchNorm2d(1, eps=0.0)
+    >>> norm(krt.tensor([[[[1.0, 3.0], [1.0, 3.0]]]])).tolist()
+    [[[[-1.0, 1.0], [-1.0, 1.0]]]]
+    """
 
     _ndims = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Batch normalization of (batch, channels, depth, rows, columns); see :class:`BatchNorm1d`."""
+    """Apply batch normalization: normalize each channel over the batch and the volume.
+
+    Input and output have shape ``(batch, num_features, depth, rows, columns)``. Training uses the
+    statistics of the batch, and evaluation running statistics; :class:`BatchNorm1d` describes the
+    attributes and errors.
+
+    Parameters
+    ----------
+    num_features : int
+        Number of channels.
+    eps : float, default 1e-5
+        Added to the variance.
+    momentum : float or None, default 0.1
+        Weight of the new batch in the running statistics; None for their cumulative average.
+    affine : bool, default True
+        Whether to have a learned weight and bias.
+    track_running_stats : bool, default True
+        Whether to keep running statistics; without them the statistics of the batch are always
+        used.
+    bias : bool, default True
+        Whether to have a bias, if `affine`.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Examples
+    --------
+    >>> krt.nn.BatchNorm3d(3)(krt.ones(5, 3, 2, 4, 4)).shape
+    (5, 3, 2, 4, 4)
+    """
 
     _ndims = (5,)
 
@@ -168,7 +242,7 @@ class _InstanceNorm(_Statistics):
     _tracks = False
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize each channel of each instance over its other axes."""
+        """Map ``(batch, num_features, *)``, or without batch, to the same shape."""
         single = input.ndim == self._ndims[0]
         self._check(input, 0 if single else 1)
         x = input.unsqueeze(0) if single else input
@@ -182,42 +256,151 @@ class _InstanceNorm(_Statistics):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Instance normalization (Ulyanov et al., arXiv:1607.08022) of ([batch, ]channels, length).
+    """Apply instance normalization: normalize each channel of each sequence over its length.
 
-    Like batch normalization of each instance separately. It has a weight and a bias with `affine`,
-    and running statistics with `track_running_stats`; see :class:`BatchNorm1d` for the parameters.
+    Input and output have shape ``(batch, num_features, length)``, or no batch. It is like batch
+    normalization of each instance separately. It has a weight and a bias with `affine`, and running
+    statistics with `track_running_stats`; :class:`BatchNorm1d` describes the attributes.
+
+    Parameters
+    ----------
+    num_features : int
+        Number of channels.
+    eps : float, default 1e-5
+        Added to the variance.
+    momentum : float or None, default 0.1
+        Weight of the new batch in the running statistics; None leaves them unchanged.
+    affine : bool, default False
+        Whether to have a learned weight and bias.
+    track_running_stats : bool, default False
+        Whether to keep running statistics, which evaluation uses.
+    bias : bool, default True
+        Whether to have a bias, if `affine`.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Raises
+    ------
+    ShapeError
+        In a call: the input has other axes, or another number of channels.
+
+    Notes
+    -----
+    Ulyanov et al., "Instance normalization", 2016 (arXiv:1607.08022).
+
+    Examples
+    --------
+    >>> norm = krt.nn.InstanceNorm1d(2, eps=0.0)
+    >>> norm(krt.tensor([[1.0, 3.0], [10.0, 30.0]])).tolist()
+    [[-1.0, 1.0], [-1.0, 1.0]]
     """
 
     _ndims = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Instance normalization of ([batch, ]channels, rows, columns); see :class:`InstanceNorm1d`."""
+    """Apply instance normalization: normalize each channel of each image over its pixels.
+
+    Input and output have shape ``(batch, num_features, rows, columns)``, or no batch;
+    :class:`InstanceNorm1d` describes the errors.
+
+    Parameters
+    ----------
+    num_features : int
+        Number of channels.
+    eps : float, default 1e-5
+        Added to the variance.
+    momentum : float or None, default 0.1
+        Weight of the new batch in the running statistics; None leaves them unchanged.
+    affine : bool, default False
+        Whether to have a learned weight and bias.
+    track_running_stats : bool, default False
+        Whether to keep running statistics, which evaluation uses.
+    bias : bool, default True
+        Whether to have a bias, if `affine`.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Examples
+    --------
+    >>> norm = krt.nn.InstanceNorm2d(1, eps=0.0)
+    >>> norm(krt.tensor([[[[1.0, 3.0], [1.0, 3.0]]]])).tolist()
+    [[[[-1.0, 1.0], [-1.0, 1.0]]]]
+    """
 
     _ndims = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Instance normalization of volumes; see :class:`InstanceNorm1d`."""
+    """Apply instance normalization: normalize each channel of each volume over its elements.
+
+    Input and output have shape ``(batch, num_features, depth, rows, columns)``, or no batch;
+    :class:`InstanceNorm1d` describes the errors.
+
+    Parameters
+    ----------
+    num_features : int
+        Number of channels.
+    eps : float, default 1e-5
+        Added to the variance.
+    momentum : float or None, default 0.1
+        Weight of the new batch in the running statistics; None leaves them unchanged.
+    affine : bool, default False
+        Whether to have a learned weight and bias.
+    track_running_stats : bool, default False
+        Whether to keep running statistics, which evaluation uses.
+    bias : bool, default True
+        Whether to have a bias, if `affine`.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Examples
+    --------
+    >>> krt.nn.InstanceNorm3d(3)(krt.ones(5, 3, 2, 4, 4)).shape
+    (5, 3, 2, 4, 4)
+    """
 
     _ndims = (4, 5)
 
 
 class GroupNorm(Module):
-    """Group normalization over groups of channels (Wu and He, arXiv:1803.08494).
+    """Apply group normalization: normalize each group of channels of each sample.
+
+    Input and output have shape ``(batch, num_channels, *)``.
 
     Parameters
     ----------
     num_groups, num_channels : int
         Number of groups, and of channels, which are divided equally.
-    eps : float
+    eps : float, default 1e-5
         Added to the variance.
-    affine : bool
-        Whether to have a learned weight and bias of shape (num_channels,).
-    bias : bool
+    affine : bool, default True
+        Whether to have a learned weight and bias.
+    bias : bool, default True
         Whether to have a bias, if `affine`.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
+
+    Attributes
+    ----------
+    weight, bias : Tensor of shape (num_channels,), or None
+        Scale and shift, initialized to ones and zeros.
+
+    Raises
+    ------
+    ShapeError
+        The channels do not divide into the groups; in a call: the input has another number of
+        channels.
+
+    Notes
+    -----
+    Wu and He, "Group normalization", 2018 (arXiv:1803.08494).
+
+    Examples
+    --------
+    >>> norm = krt.nn.GroupNorm(2, 4, eps=0.0)
+    >>> norm(krt.tensor([[1.0, 3.0, 10.0, 30.0]])).tolist()
+    [[-1.0, 1.0, -1.0, 1.0]]
     """
 
     def __init__(
@@ -243,7 +426,7 @@ class GroupNorm(Module):
         _reset(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize (batch, channels, ...)."""
+        """Map ``(batch, num_channels, *)`` to the same shape."""
         if input.ndim < 2 or not same(input.dims[1], self.num_channels):
             raise ShapeError(
                 f"input: GroupNorm({self.num_groups}, {self.num_channels}) expects "
@@ -257,9 +440,9 @@ class GroupNorm(Module):
 
 
 class RMSNorm(Module):
-    """RMS normalization: ``x / sqrt(mean(x**2) + eps) * weight`` over the last axes.
+    """Apply RMS normalization: ``x / sqrt(mean(x**2) + eps) * weight`` over the last axes.
 
-    Zhang and Sennrich, arXiv:1910.07467.
+    Input and output have shape ``(*, *normalized_shape)``.
 
     Parameters
     ----------
@@ -267,10 +450,25 @@ class RMSNorm(Module):
         Sizes of the last axes, over which to take the mean.
     eps : float, optional
         Added to the mean; by default the machine epsilon of the input's dtype.
-    elementwise_affine : bool
-        Whether to have a learned weight of that shape.
-    dtype : DType or str
+    elementwise_affine : bool, default True
+        Whether to have a learned weight.
+    dtype : DType or str, default float32
         Floating-point dtype of the weight.
+
+    Attributes
+    ----------
+    weight : Tensor of shape normalized_shape, or None
+        Initialized to ones.
+
+    Notes
+    -----
+    Zhang and Sennrich, "Root mean square layer normalization", 2019 (arXiv:1910.07467).
+
+    Examples
+    --------
+    >>> norm = krt.nn.RMSNorm(2, eps=0.0)
+    >>> norm(krt.tensor([[2.0, -2.0], [8.0, 8.0]])).tolist()
+    [[1.0, -1.0], [1.0, 1.0]]
     """
 
     def __init__(
@@ -294,7 +492,7 @@ class RMSNorm(Module):
                 self.weight.fill_(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalize the last axes."""
+        """Map ``(*, *normalized_shape)`` to the same shape."""
         return x.rms_norm(self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
@@ -306,14 +504,27 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Normalize by neighboring channels; see ``Tensor.local_response_norm``.
+    """Apply local response normalization: divide by a power of the neighboring channels' mean square.
+
+    Input and output have shape ``(batch, channels, n, *)``; see ``Tensor.local_response_norm``.
 
     Parameters
     ----------
     size : int
         Number of neighboring channels to average over, the channel itself included.
-    alpha, beta, k : float
-        Factor, exponent, and additive constant.
+    alpha, beta, k : float, default 1e-4, 0.75 and 1.0
+        Factor, exponent, and additive constant of ``x / (k + alpha * mean(x**2)) ** beta``.
+
+    Notes
+    -----
+    Krizhevsky et al., "ImageNet classification with deep convolutional neural networks", 2012.
+    They sum over the neighbors; this layer takes the mean, as PyTorch does.
+
+    Examples
+    --------
+    >>> norm = krt.nn.LocalResponseNorm(1, alpha=1.0, beta=0.5, k=0.0)
+    >>> norm(krt.tensor([[[2.0], [-5.0]]])).tolist()
+    [[[1.0], [-1.0]]]
     """
 
     def __init__(
@@ -324,7 +535,7 @@ class LocalResponseNorm(Module):
         self.alpha, self.beta, self.k = alpha, beta, k
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize (batch, channels, ...)."""
+        """Map ``(batch, channels, n, *)`` to the same shape."""
         return input.local_response_norm(self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
