@@ -504,7 +504,7 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Apply local response normalization: divide by a power of the neighboring channels' mean square.
+    """Divide by a power of the neighboring channels' mean square (local response normalization).
 
     Input and output have shape ``(batch, channels, n, *)``; see ``Tensor.local_response_norm``.
 
