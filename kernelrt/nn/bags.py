@@ -67,8 +67,8 @@ def embedding(
 
     Parameters
     ----------
-    input : Tensor
-        Integer indices, of any shape.
+    input : Tensor of integers
+        Indices in [0, rows), of any shape ``(*)``.
     weight : Tensor, shape (rows, width)
         The embedding table.
     padding_idx : int, optional
@@ -76,20 +76,28 @@ def embedding(
     max_norm : float, optional
         Maximum norm: looked-up rows with larger norms are first scaled down to it. This changes
         `weight` in place, and the gradient is that of the scaled rows.
-    norm_type : float
+    norm_type : float, default 2.0
         Order of these norms.
     scale_grad_by_freq, sparse : optional
         Options of PyTorch: values other than the default raise an error with an alternative.
+
+    Returns
+    -------
+    Tensor
+        Rows of shape ``(*, width)`` in the dtype of `weight`.
 
     Raises
     ------
     GradientError
         `max_norm` is given, and `weight` is the result of operations that requires a gradient.
+    IndexBoundsError
+        At run time, if an index is out of range.
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> import kernelrt.nn.functional as F
+    >>> F.embedding(krt.tensor([1, 1]), krt.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[3.0, 4.0], [3.0, 4.0]]
     >>> table = krt.tensor([[3.0, 4.0], [0.3, 0.4]], requires_grad=True)
     >>> rows = F.embedding(krt.tensor([0, 1]), table, max_norm=1.0)
     >>> rows.detach().norm(dim=1).round(decimals=3), table.detach().norm(dim=1).round(decimals=3)
@@ -123,35 +131,45 @@ def embedding_bag(
 
     Parameters
     ----------
-    input : Tensor
-        Integer indices: of shape (bags, n) for bags of equal size, or all bags concatenated.
+    input : Tensor of integers, shape (bags, n) or (n,)
+        Indices in [0, rows): bags of equal size, or all bags concatenated.
     weight : Tensor, shape (rows, width)
         The embedding table.
-    offsets : Tensor, optional
+    offsets : Tensor of integers, shape (bags,), optional
         Start of each bag in an `input` of one axis, in ascending order; the first is 0.
-    mode : "mean", "sum" or "max"
-        Reduction of a bag. An empty bag gives zeros.
-    per_sample_weights : Tensor, optional
-        Factors of the rows, of the shape of `input`; only for mode "sum".
-    include_last_offset : bool
-        Whether the last of `offsets` is the end of the last bag.
-    padding_idx : int, optional
-        Row to leave out of all bags.
     max_norm, norm_type : optional
         As in :func:`embedding`.
     scale_grad_by_freq, sparse : optional
         Options of PyTorch: values other than the default raise an error with an alternative.
+    mode : "mean", "sum" or "max", default "mean"
+        Reduction of a bag. An empty bag gives zeros.
+    per_sample_weights : Tensor, optional
+        Factors of the rows, of the shape of `input`; only for mode "sum".
+    include_last_offset : bool, default False
+        Whether the last of `offsets` is the end of the last bag.
+    padding_idx : int, optional
+        Row to leave out of all bags.
 
     Returns
     -------
     Tensor
-        Reduced rows, of shape (bags, width).
+        Reduced rows of shape ``(bags, width)`` in the dtype of `weight`.
 
     Raises
     ------
+    ShapeError
+        `mode` is unknown; `offsets` is missing for an `input` of one axis, or given for two axes;
+        or `per_sample_weights` has another shape than `input` or comes without mode "sum".
     IndexBoundsError
         At run time: an index is out of range, the first offset is not 0, or an offset is beyond the
         end of `input`. The order of the offsets is not checked.
+
+    Examples
+    --------
+    >>> import kernelrt.nn.functional as F
+    >>> table = krt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> F.embedding_bag(krt.tensor([0, 1, 1]), table, krt.tensor([0, 1]), mode="sum").tolist()
+    [[1.0, 2.0], [6.0, 8.0]]
     """
     check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
     if mode not in ("mean", "sum", "max"):

@@ -18,21 +18,30 @@ __all__ = ["Bilinear", "CosineSimilarity", "PairwiseDistance"]
 
 
 class CosineSimilarity(Module):
-    """Cosine similarity of vectors along an axis; see ``Tensor.cosine_similarity``.
+    """Compute the cosine of the angle between vectors along an axis.
+
+    Maps two tensors of shape ``(*, n, *)``, up to broadcasting, to ``(*, *)``; see
+    ``Tensor.cosine_similarity``.
 
     Parameters
     ----------
-    dim : int
+    dim : int, default 1
         Axis of the vectors.
-    eps : float
+    eps : float, default 1e-8
         Lower bound of the norm to divide by.
+
+    Examples
+    --------
+    >>> similarity = krt.nn.CosineSimilarity()
+    >>> similarity(krt.tensor([[2.0, 0.0]]), krt.tensor([[4.0, 0.0], [0.0, 4.0]])).tolist()
+    [1.0, 0.0]
     """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         self.dim, self.eps = integer(dim, "dim"), real(eps, "eps")
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the similarity of two tensors of the same shape, up to broadcasting."""
+        """Map two tensors of shape ``(*, n, *)``, up to broadcasting, to ``(*, *)``."""
         return x1.cosine_similarity(x2, self.dim, self.eps)
 
     def extra_repr(self) -> str:
@@ -41,23 +50,32 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """Norm of the difference of vectors along the last axis; see ``Tensor.pairwise_distance``.
+    """Compute the norm of the difference of vectors along the last axis.
+
+    Maps two tensors of shape ``(*, n)``, up to broadcasting, to ``(*)``, or ``(*, 1)`` with
+    `keepdim`; see ``Tensor.pairwise_distance``.
 
     Parameters
     ----------
-    p : float
+    p : float, default 2.0
         Order of the norm.
-    eps : float
+    eps : float, default 1e-6
         Added to the differences.
-    keepdim : bool
+    keepdim : bool, default False
         Whether to keep the last axis, with size 1.
+
+    Examples
+    --------
+    >>> distance = krt.nn.PairwiseDistance(eps=0.0)
+    >>> distance(krt.tensor([[3.0, 4.0]]), krt.zeros(1, 2)).tolist()
+    [5.0]
     """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         self.norm, self.eps, self.keepdim = real(p, "p"), real(eps, "eps"), keepdim
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the distance of two tensors of the same shape, up to broadcasting."""
+        """Map two tensors of shape ``(*, n)``, up to broadcasting, to ``(*)``."""
         return x1.pairwise_distance(x2, self.norm, self.eps, self.keepdim)
 
     def extra_repr(self) -> str:
@@ -68,13 +86,15 @@ class PairwiseDistance(Module):
 class Bilinear(Module):
     """Apply a bilinear map: ``x1 @ weight[k] @ x2 + bias[k]`` over the last axes, for each k.
 
+    Maps ``(*, in1_features)`` and ``(*, in2_features)`` to ``(*, out_features)``.
+
     Parameters
     ----------
     in1_features, in2_features, out_features : int
         Sizes of the last axes of the inputs and the result.
-    bias : bool
+    bias : bool, default True
         Whether to add a bias.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
     Attributes
@@ -83,6 +103,12 @@ class Bilinear(Module):
         Initialized uniformly between ±1/sqrt(in1_features).
     bias : Tensor of shape (out_features,), or None
         Initialized from the same distribution.
+
+    Examples
+    --------
+    >>> layer = krt.nn.Bilinear(2, 3, 4)
+    >>> layer(krt.ones(5, 2), krt.ones(5, 3)).shape
+    (5, 4)
     """
 
     def __init__(
@@ -104,7 +130,7 @@ class Bilinear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        """Map (..., in1_features) and (..., in2_features) to (..., out_features)."""
+        """Map ``(*, in1_features)`` and ``(*, in2_features)`` to ``(*, out_features)``."""
         return bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:

@@ -74,6 +74,8 @@ def _check_table(embeddings: Tensor) -> tuple[int, int]:
 class Embedding(_Table):
     """Look up rows of a table by integer index.
 
+    Maps integers of shape ``(*)`` to ``(*, embedding_dim)``.
+
     Parameters
     ----------
     num_embeddings, embedding_dim : int
@@ -82,17 +84,33 @@ class Embedding(_Table):
         Row that is initialized to zeros and gets no gradient; negative numbers count from the end.
     max_norm : float, optional
         Maximum norm: each lookup first scales rows with larger norms down to it.
-    norm_type : float
+    norm_type : float, default 2.0
         Order of these norms.
     scale_grad_by_freq, sparse : optional
         Options of PyTorch: values other than the default raise an error with an alternative.
-    dtype : DType or str
+    _weight : Tensor, shape (num_embeddings, embedding_dim), optional
+        Initial table; :meth:`from_pretrained` is the public way.
+    dtype : DType or str, default float32
         Floating-point dtype of the table.
 
     Attributes
     ----------
     weight : Tensor, shape (num_embeddings, embedding_dim)
         Initialized from the standard normal distribution.
+
+    Raises
+    ------
+    ShapeError
+        A size is below 1, `padding_idx` is out of range, or `max_norm` is negative.
+    IndexBoundsError
+        At run time, if an index is outside of [0, num_embeddings).
+
+    Examples
+    --------
+    >>> layer = krt.nn.Embedding(10, 3, padding_idx=0)
+    >>> rows = layer(krt.tensor([[0, 4], [9, 0]]))
+    >>> rows.shape, rows[0, 0].tolist()
+    ((2, 2, 3), [0.0, 0.0, 0.0])
     """
 
     def __init__(
@@ -115,11 +133,25 @@ class Embedding(_Table):
         Parameters
         ----------
         embeddings : Tensor, shape (rows, width)
-            The table, which becomes the parameter.
-        freeze : bool
+            Floating-point table. If it is a parameter, it becomes the layer's `weight` itself;
+            otherwise `weight` is a new parameter with its values.
+        freeze : bool, default True
             Whether to freeze the table.
         padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse : optional
             As in the class.
+
+        Raises
+        ------
+        ShapeError
+            `embeddings` does not have two axes.
+        DTypeError
+            `embeddings` does not have a floating-point dtype.
+
+        Examples
+        --------
+        >>> layer = krt.nn.Embedding.from_pretrained(krt.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        >>> layer(krt.tensor([1, 0])).tolist(), layer.weight.requires_grad
+        ([[3.0, 4.0], [1.0, 2.0]], False)
         """
         rows, width = _check_table(embeddings)
         made = cls(
@@ -129,15 +161,15 @@ class Embedding(_Table):
         return made
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map integers of shape (...) to (..., embedding_dim).
-
-        An index outside of [0, num_embeddings) raises IndexBoundsError at run time.
-        """
+        """Map integers of shape ``(*)`` to ``(*, embedding_dim)``."""
         return embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
 
 class EmbeddingBag(_Table):
-    """Look up bags of rows of a table and reduce each; see ``nn.functional.embedding_bag``.
+    """Look up bags of rows of a table and reduce each to one row.
+
+    Maps integers of shape ``(bags, n)`` to ``(bags, embedding_dim)``; or integers of shape ``(n,)``
+    and offsets of shape ``(bags,)``. See :func:`kernelrt.nn.functional.embedding_bag`.
 
     Parameters
     ----------
@@ -147,19 +179,37 @@ class EmbeddingBag(_Table):
         As in :class:`Embedding`.
     scale_grad_by_freq, sparse : optional
         Options of PyTorch: values other than the default raise an error with an alternative.
-    mode : "mean", "sum" or "max"
+    mode : "mean", "sum" or "max", default "mean"
         Reduction of a bag.
-    include_last_offset : bool
+    _weight : Tensor, shape (num_embeddings, embedding_dim), optional
+        Initial table; :meth:`from_pretrained` is the public way.
+    include_last_offset : bool, default False
         Whether the last offset is the end of the last bag.
     padding_idx : int, optional
         Row to leave out of all bags.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the table.
 
     Attributes
     ----------
     weight : Tensor, shape (num_embeddings, embedding_dim)
         Initialized from the standard normal distribution.
+
+    Raises
+    ------
+    ShapeError
+        `mode` is unknown, a size is below 1, `padding_idx` is out of range, or `max_norm` is
+        negative.
+    IndexBoundsError
+        At run time, if an index is outside of [0, num_embeddings).
+
+    Examples
+    --------
+    >>> layer = krt.nn.EmbeddingBag.from_pretrained(krt.tensor([[1.0], [3.0], [8.0]]), mode="sum")
+    >>> layer(krt.tensor([[0, 1], [2, 2]])).tolist()
+    [[4.0], [16.0]]
+    >>> layer(krt.tensor([0, 1, 2]), offsets=krt.tensor([0, 1])).tolist()
+    [[1.0], [11.0]]
     """
 
     def __init__(
@@ -182,7 +232,26 @@ class EmbeddingBag(_Table):
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
         sparse: bool = False, include_last_offset: bool = False, padding_idx: int | None = None,
     ) -> Self:  # fmt: skip
-        """Return a layer with a given table; see :meth:`Embedding.from_pretrained`."""
+        """Return a layer with a given table; see :meth:`Embedding.from_pretrained`.
+
+        Parameters
+        ----------
+        embeddings : Tensor, shape (rows, width)
+            Floating-point table.
+        freeze : bool, default True
+            Whether to freeze the table.
+        max_norm, norm_type, scale_grad_by_freq, mode, sparse : optional
+            As in the class.
+        include_last_offset, padding_idx : optional
+            As in the class.
+
+        Raises
+        ------
+        ShapeError
+            `embeddings` does not have two axes.
+        DTypeError
+            `embeddings` does not have a floating-point dtype.
+        """
         rows, width = _check_table(embeddings)
         made = cls(
             rows, width, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
@@ -195,7 +264,7 @@ class EmbeddingBag(_Table):
         self, input: Tensor, offsets: Tensor | None = None,
         per_sample_weights: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """Map bags of integer indices to (bags, embedding_dim)."""
+        """Map ``(bags, n)``, or ``(n,)`` with offsets ``(bags,)``, to ``(bags, embedding_dim)``."""
         return embedding_bag(
             input, self.weight, offsets, self.max_norm, self.norm_type, mode=self.mode,
             padding_idx=self.padding_idx, per_sample_weights=per_sample_weights,
