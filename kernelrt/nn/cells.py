@@ -61,7 +61,31 @@ def lstm_cell(
     input: Tensor, hx: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor,
     b_ih: Tensor | None = None, b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Compute one LSTM step with the given weights; see :class:`LSTMCell`."""
+    """Compute one LSTM step with the given weights; see :class:`LSTMCell`.
+
+    Parameters
+    ----------
+    input : Tensor of floats, shape (*, n)
+        Input of the step.
+    hx : (Tensor, Tensor), each of shape (*, m)
+        Hidden state and cell state.
+    w_ih, w_hh : Tensor, shapes (4 * m, n) and (4 * m, m)
+        Weights of the input and of the hidden state, in the order input, forget, cell, output gate.
+    b_ih, b_hh : Tensor, shape (4 * m,), optional
+        Biases of the two products.
+
+    Returns
+    -------
+    (Tensor, Tensor)
+        Next hidden state and cell state, each of shape ``(*, m)``.
+
+    Examples
+    --------
+    >>> zeros = krt.zeros(1, 2)
+    >>> h, c = krt.lstm_cell(krt.ones(1, 3), (zeros, zeros), krt.zeros(8, 3), krt.zeros(8, 2))
+    >>> h.tolist(), c.shape
+    ([[0.0, 0.0]], (1, 2))
+    """
     hidden, cell = lstm_step(input.linear(w_ih, b_ih), tuple(hx), w_hh, b_hh)
     return hidden, cell
 
@@ -70,7 +94,31 @@ def gru_cell(
     input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Compute one GRU step with the given weights; see :class:`GRUCell`."""
+    """Compute one GRU step with the given weights; see :class:`GRUCell`.
+
+    Parameters
+    ----------
+    input : Tensor of floats, shape (*, n)
+        Input of the step.
+    hx : Tensor, shape (*, m)
+        Hidden state.
+    w_ih, w_hh : Tensor, shapes (3 * m, n) and (3 * m, m)
+        Weights of the input and of the hidden state, in the order reset, update, new gate.
+    b_ih, b_hh : Tensor, shape (3 * m,), optional
+        Biases of the two products.
+
+    Returns
+    -------
+    Tensor
+        Next hidden state, of shape ``(*, m)``.
+
+    Examples
+    --------
+    With weights of zeros the gates are 1/2 and the new state is half of the old one:
+
+    >>> krt.gru_cell(krt.ones(1, 3), krt.ones(1, 2), krt.zeros(6, 3), krt.zeros(6, 2)).tolist()
+    [[0.5, 0.5]]
+    """
     return gru_step(input.linear(w_ih, b_ih), (hx,), w_hh, b_hh)[0]
 
 
@@ -78,7 +126,29 @@ def rnn_tanh_cell(
     input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Compute one RNN step with the given weights; see :class:`RNNCell`."""
+    """Compute one RNN step with the given weights and tanh activation; see :class:`RNNCell`.
+
+    Parameters
+    ----------
+    input : Tensor of floats, shape (*, n)
+        Input of the step.
+    hx : Tensor, shape (*, m)
+        Hidden state.
+    w_ih, w_hh : Tensor, shapes (m, n) and (m, m)
+        Weights of the input and of the hidden state.
+    b_ih, b_hh : Tensor, shape (m,), optional
+        Biases of the two products.
+
+    Returns
+    -------
+    Tensor
+        Next hidden state, of shape ``(*, m)``.
+
+    Examples
+    --------
+    >>> krt.rnn_tanh_cell(krt.ones(1, 3), krt.ones(1, 2), krt.zeros(2, 3), krt.zeros(2, 2)).tolist()
+    [[0.0, 0.0]]
+    """
     return rnn_step(activation("tanh"))(input.linear(w_ih, b_ih), (hx,), w_hh, b_hh)[0]
 
 
@@ -86,7 +156,29 @@ def rnn_relu_cell(
     input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Compute one RNN step with ReLU activation; see :func:`rnn_tanh_cell`."""
+    """Compute one RNN step with the given weights and ReLU activation; see :class:`RNNCell`.
+
+    Parameters
+    ----------
+    input : Tensor of floats, shape (*, n)
+        Input of the step.
+    hx : Tensor, shape (*, m)
+        Hidden state.
+    w_ih, w_hh : Tensor, shapes (m, n) and (m, m)
+        Weights of the input and of the hidden state.
+    b_ih, b_hh : Tensor, shape (m,), optional
+        Biases of the two products.
+
+    Returns
+    -------
+    Tensor
+        Next hidden state, of shape ``(*, m)``.
+
+    Examples
+    --------
+    >>> krt.rnn_relu_cell(krt.ones(1, 3), krt.ones(1, 2), krt.ones(2, 3), krt.ones(2, 2)).tolist()
+    [[5.0, 5.0]]
+    """
     return rnn_step(activation("relu"))(input.linear(w_ih, b_ih), (hx,), w_hh, b_hh)[0]
 
 
@@ -177,16 +269,38 @@ class _Cell(Module):
 class RNNCell(_Cell):
     """Compute one step of :class:`RNN`.
 
+    Maps an input ``(batch, input_size)`` and a state ``(batch, hidden_size)`` to the next state
+    ``(batch, hidden_size)``; the batch may be missing.
+
     Parameters
     ----------
     input_size, hidden_size : int
         Number of features of the input, and of the state.
-    bias : bool
+    bias : bool, default True
         Whether to use biases.
-    nonlinearity : "tanh" or "relu"
+    nonlinearity : "tanh" or "relu", default "tanh"
         Activation function.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
+
+    Attributes
+    ----------
+    weight_ih, weight_hh : Tensor, shapes (hidden_size, input_size) and (hidden_size, hidden_size)
+        Weights of the input and of the state.
+    bias_ih, bias_hh : Tensor of shape (hidden_size,), or None
+        Biases of the two products. All parameters are drawn from ±1/sqrt(hidden_size).
+
+    Raises
+    ------
+    ShapeError
+        `nonlinearity` is another string; in a call: input or state have another shape.
+
+    Examples
+    --------
+    >>> cell = krt.nn.RNNCell(3, 2)
+    >>> state = cell(krt.ones(5, 3))
+    >>> cell(krt.ones(5, 3), state).shape
+    (5, 2)
     """
 
     _gates = 1
@@ -203,13 +317,41 @@ class RNNCell(_Cell):
         return rnn_step(activation(self.nonlinearity))(gates, state, weight, bias)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """Return the next state, of shape (batch, hidden_size) or (hidden_size,)."""
+        """Map ``(batch, input_size)`` and a state (default: zeros) to ``(batch, hidden_size)``."""
         (hidden,) = self._next(input, hx)
         return hidden
 
 
 class GRUCell(_Cell):
-    """Compute one step of :class:`GRU`; the parameters are those of :class:`RNNCell`."""
+    """Compute one step of :class:`GRU`.
+
+    Maps an input ``(batch, input_size)`` and a state ``(batch, hidden_size)`` to the next state
+    ``(batch, hidden_size)``; the batch may be missing.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        Number of features of the input, and of the state.
+    bias : bool, default True
+        Whether to use biases.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Attributes
+    ----------
+    weight_ih, weight_hh : Tensor
+        Weights of the input and of the state, of shapes (3 * hidden_size, input_size) and
+        (3 * hidden_size, hidden_size); the gates are reset, update, new.
+    bias_ih, bias_hh : Tensor of shape (3 * hidden_size,), or None
+        Biases of the two products. All parameters are drawn from ±1/sqrt(hidden_size).
+
+    Examples
+    --------
+    >>> cell = krt.nn.GRUCell(3, 2)
+    >>> state = cell(krt.ones(5, 3))
+    >>> cell(krt.ones(5, 3), state).shape
+    (5, 2)
+    """
 
     _gates = 3
 
@@ -220,7 +362,36 @@ class GRUCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """Compute one step of :class:`LSTM`; the parameters are those of :class:`RNNCell`."""
+    """Compute one step of :class:`LSTM`.
+
+    Maps an input ``(batch, input_size)`` and two states ``(batch, hidden_size)``, the hidden state
+    and the cell state, to the next two; the batch may be missing.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        Number of features of the input, and of the states.
+    bias : bool, default True
+        Whether to use biases.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Attributes
+    ----------
+    weight_ih, weight_hh : Tensor
+        Weights of the input and of the hidden state, of shapes (4 * hidden_size, input_size) and
+        (4 * hidden_size, hidden_size); the gates are input, forget, cell, output.
+    bias_ih, bias_hh : Tensor of shape (4 * hidden_size,), or None
+        Biases of the two products. All parameters are drawn from ±1/sqrt(hidden_size).
+
+    Examples
+    --------
+    >>> cell = krt.nn.LSTMCell(3, 2)
+    >>> hidden, memory = cell(krt.ones(5, 3))
+    >>> hidden, memory = cell(krt.ones(5, 3), (hidden, memory))
+    >>> hidden.shape, memory.shape
+    ((5, 2), (5, 2))
+    """
 
     _gates = 4
     _states = 2
@@ -231,6 +402,6 @@ class LSTMCell(_Cell):
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the next hidden state and cell state."""
+        """Map ``(batch, input_size)`` and two states to two states ``(batch, hidden_size)``."""
         hidden, cell = self._next(input, hx)
         return hidden, cell

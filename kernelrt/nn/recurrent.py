@@ -241,25 +241,29 @@ def _inside(lengths: Tensor, x: Tensor) -> Tensor:
 class RNN(_Recurrent):
     """Apply ``h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)`` over the steps of sequences.
 
+    Maps ``(steps, batch, input_size)`` to the outputs ``(steps, batch, directions * hidden_size)``
+    and the final states ``(num_layers * directions, batch, hidden_size)``; the batch may be
+    missing. There are two directions with `bidirectional`, otherwise one.
+
     Parameters
     ----------
     input_size, hidden_size : int
         Number of features of the input, and of a state.
-    num_layers : int
+    num_layers : int, default 1
         Number of stacked layers; each reads the outputs of the layer before.
-    nonlinearity : "tanh" or "relu"
+    nonlinearity : "tanh" or "relu", default "tanh"
         Activation function.
-    bias : bool
+    bias : bool, default True
         Whether to use biases.
-    batch_first : bool
+    batch_first : bool, default False
         Whether inputs and outputs have the axes (batch, steps, features), instead of
         (steps, batch, features).
-    dropout : float
+    dropout : float, default 0.0
         Dropout probability between layers, in training.
-    bidirectional : bool
+    bidirectional : bool, default False
         Whether each layer also runs from the last step to the first; both results are
         concatenated.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
     Attributes
@@ -270,6 +274,19 @@ class RNN(_Recurrent):
         in ``_reverse``.
     bias_ih_l0, bias_hh_l0 : Tensor, shape (hidden_size,)
         Biases of the first layer.
+
+    Raises
+    ------
+    ShapeError
+        A size is below 1, `dropout` is no probability, or `nonlinearity` is another string; in a
+        call: input, states or lengths have another shape, or there are no steps.
+
+    Examples
+    --------
+    >>> rnn = krt.nn.RNN(3, 4, num_layers=2)
+    >>> outputs, states = rnn(krt.ones(7, 5, 3))
+    >>> outputs.shape, states.shape
+    ((7, 5, 4), (2, 5, 4))
     """
 
     _gates = 1
@@ -293,7 +310,7 @@ class RNN(_Recurrent):
         self, input: Any, hx: Tensor | None = None, *,
         lengths: Tensor | None = None,
     ) -> tuple[Any, Tensor]:  # fmt: skip
-        """Run all layers over all steps.
+        """Map ``(steps, batch, input_size)`` to outputs ``(steps, batch, width)`` and final states.
 
         Parameters
         ----------
@@ -301,26 +318,74 @@ class RNN(_Recurrent):
             Shape (steps, batch, input_size), (batch, steps, input_size) with `batch_first`, or
             (steps, input_size).
         hx : Tensor, optional
-            Initial states, of shape (layers * directions, batch, hidden_size); zeros by default.
-        lengths : Tensor, optional
+            Initial states, shape (num_layers * directions, batch, hidden_size); zeros by default.
+        lengths : Tensor of integers, shape (batch,), optional
             Number of steps of each sequence in the batch, checked at run time. After its last step
             a sequence's outputs are 0 and its state stays the same.
 
         Returns
         -------
-        output : Tensor
+        output : Tensor, or PackedSequence for a PackedSequence
             States of the last layer at each step.
         h_n : Tensor
             Final states, of the shape of `hx`.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, if a length is below 0 or above the number of steps.
+
+        Examples
+        --------
+        >>> rnn = krt.nn.RNN(3, 2)
+        >>> outputs, states = rnn(krt.ones(4, 2, 3), lengths=krt.tensor([4, 1]))
+        >>> outputs[1:, 1].tolist()
+        [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
         """
         out, (hidden,) = self._forward(input, hx, lengths)
         return out, hidden
 
 
 class GRU(_Recurrent):
-    """Gated recurrent units (Cho et al., arXiv:1406.1078), as in ``torch.nn.GRU``.
+    """Apply gated recurrent units over the steps of sequences, as ``torch.nn.GRU`` does.
 
-    The order of the gates is reset, update, new; see :class:`RNN` for the parameters.
+    Maps ``(steps, batch, input_size)`` to the outputs ``(steps, batch, directions * hidden_size)``
+    and the final states ``(num_layers * directions, batch, hidden_size)``; the batch may be
+    missing. The order of the gates is reset, update, new. :class:`RNN` describes attributes and
+    errors.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        Number of features of the input, and of a state.
+    num_layers : int, default 1
+        Number of stacked layers; each reads the outputs of the layer before.
+    bias : bool, default True
+        Whether to use biases.
+    batch_first : bool, default False
+        Whether inputs and outputs have the axes (batch, steps, features), instead of
+        (steps, batch, features).
+    dropout : float, default 0.0
+        Dropout probability between layers, in training.
+    bidirectional : bool, default False
+        Whether each layer also runs from the last step to the first; both results are
+        concatenated.
+    proj_size : int, default 0
+        Leave it at 0: only :class:`LSTM` has projections.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Notes
+    -----
+    Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014
+    (arXiv:1406.1078).
+
+    Examples
+    --------
+    >>> gru = krt.nn.GRU(3, 4, batch_first=True, bidirectional=True)
+    >>> outputs, states = gru(krt.ones(5, 7, 3))
+    >>> outputs.shape, states.shape
+    ((5, 7, 8), (2, 5, 4))
     """
 
     _gates = 3
@@ -332,14 +397,45 @@ class GRU(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory (Hochreiter and Schmidhuber, 1997), as in ``torch.nn.LSTM``.
+    """Apply long short-term memory over the steps of sequences, as ``torch.nn.LSTM`` does.
 
-    The order of the gates is input, forget, cell, output; see :class:`RNN` for the parameters.
+    Maps ``(steps, batch, input_size)`` to the outputs ``(steps, batch, directions * hidden_size)``
+    and a pair of final states, both ``(num_layers * directions, batch, hidden_size)``: the hidden
+    state and the cell state. The batch may be missing. The order of the gates is input, forget,
+    cell, output. :class:`RNN` describes attributes and errors.
 
     Parameters
     ----------
-    proj_size : int
-        Number of features that ``weight_hr_l0`` projects hidden states to; 0 for no projection.
+    input_size, hidden_size : int
+        Number of features of the input, and of a state.
+    num_layers : int, default 1
+        Number of stacked layers; each reads the outputs of the layer before.
+    bias : bool, default True
+        Whether to use biases.
+    batch_first : bool, default False
+        Whether inputs and outputs have the axes (batch, steps, features), instead of
+        (steps, batch, features).
+    dropout : float, default 0.0
+        Dropout probability between layers, in training.
+    bidirectional : bool, default False
+        Whether each layer also runs from the last step to the first; both results are
+        concatenated.
+    proj_size : int, default 0
+        Number of features, below `hidden_size`, that ``weight_hr_l0`` projects hidden states and
+        outputs to; 0 for no projection.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Notes
+    -----
+    Hochreiter and Schmidhuber, "Long short-term memory", 1997.
+
+    Examples
+    --------
+    >>> lstm = krt.nn.LSTM(3, 4)
+    >>> outputs, (hidden, cell) = lstm(krt.ones(7, 5, 3))
+    >>> outputs.shape, hidden.shape, cell.shape
+    ((7, 5, 4), (1, 5, 4), (1, 5, 4))
     """
 
     _gates = 4
@@ -352,9 +448,10 @@ class LSTM(_Recurrent):
         self, input: Any, hx: tuple[Tensor, Tensor] | None = None, *,
         lengths: Tensor | None = None,
     ) -> tuple[Any, tuple[Tensor, Tensor]]:  # fmt: skip
-        """Run all layers; `hx` and the final states are pairs of hidden and cell states.
+        """Map ``(steps, batch, input_size)`` to outputs ``(steps, batch, width)`` and final states.
 
-        See :meth:`RNN.forward`.
+        `hx` and the final states are pairs of hidden and cell states; otherwise see
+        :meth:`RNN.forward`.
         """
         out, (hidden, cell) = self._forward(input, hx, lengths)
         return out, (hidden, cell)
