@@ -40,7 +40,11 @@ def _added(mask: Tensor, like: Tensor) -> Tensor:
 
 
 class MultiheadAttention(Module):
-    """Multi-head attention with input and output projections.
+    """Apply multi-head attention with input and output projections.
+
+    Maps queries ``(queries, batch, embed_dim)``, keys ``(keys, batch, kdim)`` and values
+    ``(keys, batch, vdim)`` to a result ``(queries, batch, embed_dim)`` and attention weights
+    ``(batch, queries, keys)``. The batch may be missing.
 
     Parameters
     ----------
@@ -48,19 +52,19 @@ class MultiheadAttention(Module):
         Number of features of queries and of the result.
     num_heads : int
         Number of heads, which share the features equally.
-    dropout : float
+    dropout : float, default 0.0
         Dropout probability of the attention weights, in training.
-    bias : bool
+    bias : bool, default True
         Whether the projections have biases.
-    add_bias_kv : bool
+    add_bias_kv : bool, default False
         Whether to append a learned key and value to all others.
-    add_zero_attn : bool
+    add_zero_attn : bool, default False
         Whether to append a key and a value of zeros.
     kdim, vdim : int, optional
         Number of features of keys and of values; `embed_dim` by default.
-    batch_first : bool
+    batch_first : bool, default False
         Whether inputs have the axes (batch, length, features) instead of (length, batch, features).
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
     Attributes
@@ -74,6 +78,24 @@ class MultiheadAttention(Module):
         Projection of the result.
     bias_k, bias_v : Tensor of shape (1, 1, embed_dim), or None
         Learned key and value of `add_bias_kv`.
+
+    Raises
+    ------
+    ShapeError
+        The features do not divide into the heads, or `dropout` is no probability; in a call: inputs
+        or masks have other shapes.
+
+    Notes
+    -----
+    Vaswani et al., "Attention is all you need", 2017 (arXiv:1706.03762).
+
+    Examples
+    --------
+    >>> attention = krt.nn.MultiheadAttention(8, 2)
+    >>> query, memory = krt.ones(5, 3, 8), krt.ones(7, 3, 8)
+    >>> result, weights = attention(query, memory, memory)
+    >>> result.shape, weights.shape
+    ((5, 3, 8), (3, 5, 7))
     """
 
     def __init__(
@@ -126,22 +148,23 @@ class MultiheadAttention(Module):
         need_weights: bool = True, attn_mask: Tensor | None = None,
         average_attn_weights: bool = True, is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Attend from `query` to `key` and `value`.
+        """Map ``(queries, batch, embed_dim)`` to the same shape: attend to `key` and `value`.
 
         Parameters
         ----------
         query, key, value : Tensor
             Axes (length, batch, features), (batch, length, features) with `batch_first`, or
             (length, features).
-        key_padding_mask : Tensor, optional
-            Shape (batch, keys): bools that are True where a key is padding, or floats to add.
-        need_weights : bool
+        key_padding_mask : Tensor, shape (batch, keys), optional
+            Bools that are True where a key is padding, or floats to add to the scores.
+        need_weights : bool, default True
             Whether to return the attention weights, too. Attention takes less memory without them.
         attn_mask : Tensor, optional
-            Shape (queries, keys) or (batch * heads, queries, keys): bools or floats as above.
-        average_attn_weights : bool
+            Shape (queries, keys) or (batch * heads, queries, keys): bools that are True where a
+            query must not see a key, or floats to add to the scores.
+        average_attn_weights : bool, default True
             Whether to average the returned weights over heads.
-        is_causal : bool
+        is_causal : bool, default False
             States that `attn_mask` is causal; `attn_mask` must be given, too.
 
         Returns
@@ -149,7 +172,24 @@ class MultiheadAttention(Module):
         output : Tensor
             Result, of the shape of `query`.
         weights : Tensor or None
-            Attention weights, of shape (batch, queries, keys), or (batch, heads, queries, keys).
+            Attention weights, of shape (batch, queries, keys), or (batch, heads, queries, keys) if
+            they are not averaged.
+
+        Raises
+        ------
+        ShapeError
+            Inputs or masks have other shapes, or `is_causal` comes without `attn_mask`.
+        DTypeError
+            A mask holds neither bools nor floats.
+
+        Examples
+        --------
+        The mask keeps the first query from the second key:
+
+        >>> attention = krt.nn.MultiheadAttention(4, 1)
+        >>> x, mask = krt.ones(2, 4), krt.tensor([[False, True], [False, False]])
+        >>> attention(x, x, x, attn_mask=mask)[1].tolist()
+        [[1.0, 0.0], [0.5, 0.5]]
         """
         single = query.ndim == 2
         self._check(query, key, value)

@@ -67,7 +67,17 @@ class _Lazy(Module):
         """Do nothing: there are no parameters yet."""
 
     def forward(self, input: Tensor) -> Any:
-        """Create the parameters for inputs like `input`, and return the result for it."""
+        """Create the parameters for inputs like `input`, and return the result for it.
+
+        The shapes are those of the layer that this one becomes.
+
+        Raises
+        ------
+        JitError
+            The first call is inside of a jitted function.
+        ShapeError
+            The input lacks the axis that determines the size.
+        """
         name = type(self).__name__
         tensor_of(input, "input")
         if is_tracing():
@@ -109,22 +119,24 @@ class _Lazy(Module):
 
 
 class LazyLinear(_Lazy, Linear):
-    """:class:`Linear` that infers `in_features` from its first input.
+    """Apply a :class:`Linear` layer that infers `in_features` from its first input.
 
-    The layer has no parameters until its first call. Call it once before you create an optimizer,
-    load a state, or trace a function that calls it; access to the parameters before raises
-    StateError. Dtype conversion and freezing apply to the parameters created later.
+    Maps ``(*, in_features)`` to ``(*, out_features)``. The layer has no parameters until its first
+    call. Call it once before you create an optimizer, load a state, or trace a function that calls
+    it; access to the parameters before raises StateError. Dtype conversion and freezing apply to
+    the parameters created later.
 
     Parameters
     ----------
     out_features : int
         Size of the last axis of the result.
-    bias : bool
+    bias : bool, default True
         Whether to add a bias.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> layer = krt.nn.LazyLinear(3)
     >>> layer(krt.ones(2, 5)).shape
     (2, 3)
@@ -157,81 +169,251 @@ class _LazyConvolution(_Lazy):
 
 
 class LazyConv1d(_LazyConvolution, Conv1d):
-    """:class:`Conv1d` without `in_channels`; see :class:`LazyLinear`."""
+    """Apply a :class:`Conv1d` layer that infers `in_channels` from its first input.
+
+    The input has shape ``(batch, in_channels, length)``; the batch may be missing.
+    :class:`LazyLinear` says what such a layer can do before its first call.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Arguments of :class:`Conv1d` without the first.
+
+    Examples
+    --------
+    >>> layer = krt.nn.LazyConv1d(4, kernel_size=3)
+    >>> layer(krt.ones(5, 2, 10)).shape, layer.weight.shape
+    ((5, 4, 8), (4, 2, 3))
+    """
 
     _becomes = Conv1d
 
 
 class LazyConv2d(_LazyConvolution, Conv2d):
-    """:class:`Conv2d` without `in_channels`; see :class:`LazyLinear`."""
+    """Apply a :class:`Conv2d` layer that infers `in_channels` from its first input.
+
+    The input has shape ``(batch, in_channels, rows, columns)``; the batch may be missing.
+    :class:`LazyLinear` says what such a layer can do before its first call.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Arguments of :class:`Conv2d` without the first.
+
+    Examples
+    --------
+    >>> layer = krt.nn.LazyConv2d(8, kernel_size=3)
+    >>> layer(krt.ones(5, 3, 10, 10)).shape, layer.weight.shape
+    ((5, 8, 8, 8), (8, 3, 3, 3))
+    """
 
     _becomes = Conv2d
 
 
 class LazyConv3d(_LazyConvolution, Conv3d):
-    """:class:`Conv3d` without `in_channels`; see :class:`LazyLinear`."""
+    """Apply a :class:`Conv3d` layer that infers `in_channels` from its first input.
+
+    The input has shape ``(batch, in_channels, depth, rows, columns)``; the batch may be missing.
+    :class:`LazyLinear` says what such a layer can do before its first call.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Arguments of :class:`Conv3d` without the first.
+
+    Examples
+    --------
+    >>> krt.nn.LazyConv3d(2, kernel_size=3)(krt.ones(5, 1, 4, 6, 6)).shape
+    (5, 2, 2, 4, 4)
+    """
 
     _becomes = Conv3d
 
 
 class LazyConvTranspose1d(_LazyConvolution, ConvTranspose1d):
-    """:class:`ConvTranspose1d` without `in_channels`; see :class:`LazyLinear`."""
+    """Apply a :class:`ConvTranspose1d` layer that infers `in_channels` from its first input.
+
+    The input has shape ``(batch, in_channels, length)``; the batch may be missing.
+    :class:`LazyLinear` says what such a layer can do before its first call.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Arguments of :class:`ConvTranspose1d` without the first.
+
+    Examples
+    --------
+    >>> krt.nn.LazyConvTranspose1d(2, kernel_size=2, stride=2)(krt.ones(5, 4, 50)).shape
+    (5, 2, 100)
+    """
 
     _becomes = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConvolution, ConvTranspose2d):
-    """:class:`ConvTranspose2d` without `in_channels`; see :class:`LazyLinear`."""
+    """Apply a :class:`ConvTranspose2d` layer that infers `in_channels` from its first input.
+
+    The input has shape ``(batch, in_channels, rows, columns)``; the batch may be missing.
+    :class:`LazyLinear` says what such a layer can do before its first call.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Arguments of :class:`ConvTranspose2d` without the first.
+
+    Examples
+    --------
+    >>> krt.nn.LazyConvTranspose2d(3, kernel_size=2, stride=2)(krt.ones(5, 8, 14, 14)).shape
+    (5, 3, 28, 28)
+    """
 
     _becomes = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyConvolution, ConvTranspose3d):
-    """:class:`ConvTranspose3d` without `in_channels`; see :class:`LazyLinear`."""
+    """Apply a :class:`ConvTranspose3d` layer that infers `in_channels` from its first input.
+
+    The input has shape ``(batch, in_channels, depth, rows, columns)``; the batch may be missing.
+    :class:`LazyLinear` says what such a layer can do before its first call.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Arguments of :class:`ConvTranspose3d` without the first.
+
+    Examples
+    --------
+    >>> krt.nn.LazyConvTranspose3d(2, kernel_size=2, stride=2)(krt.ones(5, 4, 2, 4, 4)).shape
+    (5, 2, 4, 8, 8)
+    """
 
     _becomes = ConvTranspose3d
 
 
 class LazyBatchNorm1d(_Lazy, BatchNorm1d):
-    """:class:`BatchNorm1d` without `num_features`; see :class:`LazyLinear`."""
+    """Apply a :class:`BatchNorm1d` layer that infers `num_features` from its first input.
+
+    The input has shape ``(batch, num_features)`` or ``(batch, num_features, length)``.
+    :class:`LazyLinear` says what such a layer can do before its first call.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Arguments of :class:`BatchNorm1d` without the first.
+
+    Examples
+    --------
+    >>> layer = krt.nn.LazyBatchNorm1d()
+    >>> layer(krt.ones(5, 3)).shape, layer.weight.shape
+    ((5, 3), (3,))
+    """
 
     _becomes = BatchNorm1d
 
 
 class LazyBatchNorm2d(_Lazy, BatchNorm2d):
-    """:class:`BatchNorm2d` without `num_features`; see :class:`LazyLinear`."""
+    """Apply a :class:`BatchNorm2d` layer that infers `num_features` from its first input.
+
+    The input has shape ``(batch, num_features, rows, columns)``. :class:`LazyLinear` says what such
+    a layer can do before its first call.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Arguments of :class:`BatchNorm2d` without the first.
+
+    Examples
+    --------
+    >>> layer = krt.nn.LazyBatchNorm2d()
+    >>> layer(krt.ones(5, 3, 4, 4)).shape, layer.weight.shape
+    ((5, 3, 4, 4), (3,))
+    """
 
     _becomes = BatchNorm2d
 
 
 class LazyBatchNorm3d(_Lazy, BatchNorm3d):
-    """:class:`BatchNorm3d` without `num_features`; see :class:`LazyLinear`."""
+    """Apply a :class:`BatchNorm3d` layer that infers `num_features` from its first input.
+
+    The input has shape ``(batch, num_features, depth, rows, columns)``. :class:`LazyLinear` says
+    what such a layer can do before its first call.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Arguments of :class:`BatchNorm3d` without the first.
+
+    Examples
+    --------
+    >>> layer = krt.nn.LazyBatchNorm3d()
+    >>> layer(krt.ones(5, 3, 2, 4, 4)).shape, layer.weight.shape
+    ((5, 3, 2, 4, 4), (3,))
+    """
 
     _becomes = BatchNorm3d
 
 
 class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
-    """:class:`InstanceNorm1d` without `num_features`; see :class:`LazyLinear`.
+    """Apply an :class:`InstanceNorm1d` layer that infers `num_features` from its first input.
 
-    As in PyTorch, `affine` and `track_running_stats` are True by default.
+    The input has shape ``(batch, num_features, length)``, or no batch. :class:`LazyLinear` says
+    what such a layer can do before its first call. As in PyTorch, `affine` and
+    `track_running_stats` are True by default.
+
+    Parameters
+    ----------
+    eps, momentum, affine, track_running_stats, bias, dtype
+        As in :class:`InstanceNorm1d`.
+
+    Examples
+    --------
+    >>> layer = krt.nn.LazyInstanceNorm1d()
+    >>> layer(krt.ones(5, 3, 4)).shape, layer.weight.shape
+    ((5, 3, 4), (3,))
     """
 
     _becomes = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
-    """:class:`InstanceNorm2d` without `num_features`; see :class:`LazyLinear`.
+    """Apply an :class:`InstanceNorm2d` layer that infers `num_features` from its first input.
 
-    As in PyTorch, `affine` and `track_running_stats` are True by default.
+    The input has shape ``(batch, num_features, rows, columns)``, or no batch. :class:`LazyLinear`
+    says what such a layer can do before its first call. As in PyTorch, `affine` and
+    `track_running_stats` are True by default.
+
+    Parameters
+    ----------
+    eps, momentum, affine, track_running_stats, bias, dtype
+        As in :class:`InstanceNorm2d`.
+
+    Examples
+    --------
+    >>> layer = krt.nn.LazyInstanceNorm2d()
+    >>> layer(krt.ones(5, 3, 4, 4)).shape, layer.weight.shape
+    ((5, 3, 4, 4), (3,))
     """
 
     _becomes = InstanceNorm2d
 
 
 class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
-    """:class:`InstanceNorm3d` without `num_features`; see :class:`LazyLinear`.
+    """Apply an :class:`InstanceNorm3d` layer that infers `num_features` from its first input.
 
-    As in PyTorch, `affine` and `track_running_stats` are True by default.
+    The input has shape ``(batch, num_features, depth, rows, columns)``, or no batch.
+    :class:`LazyLinear` says what such a layer can do before its first call. As in PyTorch, `affine`
+    and `track_running_stats` are True by default.
+
+    Parameters
+    ----------
+    eps, momentum, affine, track_running_stats, bias, dtype
+        As in :class:`InstanceNorm3d`.
+
+    Examples
+    --------
+    >>> layer = krt.nn.LazyInstanceNorm3d()
+    >>> layer(krt.ones(5, 3, 2, 4, 4)).shape, layer.weight.shape
+    ((5, 3, 2, 4, 4), (3,))
     """
 
     _becomes = InstanceNorm3d

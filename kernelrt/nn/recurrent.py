@@ -40,8 +40,14 @@ class PackedSequence(NamedTuple):
     ----------
     data : Tensor, shape (steps, batch, ...)
         Padded sequences; elements beyond the end of a sequence have no meaning.
-    lengths : Tensor, shape (batch,)
-        Integer length of each sequence.
+    lengths : Tensor of integers, shape (batch,)
+        Length of each sequence.
+
+    Examples
+    --------
+    >>> packed = krt.nn.utils.rnn.pack_sequence([krt.ones(3, 2), krt.ones(1, 2)])
+    >>> packed.data.shape, packed.lengths.tolist()
+    ((3, 2, 2), [3, 1])
     """
 
     data: Tensor

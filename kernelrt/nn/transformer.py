@@ -80,26 +80,40 @@ class _Block(Module):
 
 
 class TransformerEncoderLayer(_Block):
-    """Self-attention and a feed-forward network, each with a residual connection.
+    """Apply self-attention and a feed-forward network, each with a residual connection.
+
+    Input and output have shape ``(steps, batch, d_model)``, or ``(batch, steps, d_model)`` with
+    `batch_first`; the batch may be missing.
 
     Parameters
     ----------
-    d_model, nhead, dim_feedforward : int
+    d_model, nhead, dim_feedforward : int, default 2048 for dim_feedforward
         Number of features, of heads, and of features inside the feed-forward network.
-    dropout : float
+    dropout : float, default 0.1
         Dropout probability, in training.
-    activation : "relu", "gelu" or callable
+    activation : "relu", "gelu" or callable, default "relu"
         Activation of the feed-forward network.
-    layer_norm_eps : float
+    layer_norm_eps : float, default 1e-5
         Added to the variance in layer normalization.
-    batch_first : bool
+    batch_first : bool, default False
         As in :class:`MultiheadAttention`.
-    norm_first : bool
+    norm_first : bool, default False
         Whether to normalize the inputs of attention and network, instead of the sums.
-    bias : bool
+    bias : bool, default True
         Whether to use biases.
-    dtype : DType or str
+    dtype : DType or str, default float32
         Floating-point dtype of the parameters.
+
+    Raises
+    ------
+    ShapeError
+        The features do not divide into the heads, or `activation` is another string.
+
+    Examples
+    --------
+    >>> layer = krt.nn.TransformerEncoderLayer(8, 2, dim_feedforward=16)
+    >>> layer(krt.ones(5, 3, 8)).shape
+    (5, 3, 8)
     """
 
     def __init__(
@@ -117,7 +131,17 @@ class TransformerEncoderLayer(_Block):
         self, src: Tensor, src_mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None, is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """Encode `src`; the masks are those of :class:`MultiheadAttention`."""
+        """Map ``(steps, batch, d_model)`` to the same shape: encode `src`.
+
+        Parameters
+        ----------
+        src : Tensor
+            Sequences to encode.
+        src_mask, src_key_padding_mask : Tensor, optional
+            `attn_mask` and `key_padding_mask` of :class:`MultiheadAttention`.
+        is_causal : bool, default False
+            States that `src_mask`, which must be given, is causal.
+        """
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
@@ -128,9 +152,40 @@ class TransformerEncoderLayer(_Block):
 
 
 class TransformerDecoderLayer(_Block):
-    """Self-attention, attention to the encoder's output, and a feed-forward network.
+    """Apply self-attention, attention to the encoder's output, and a feed-forward network.
 
-    The parameters are those of :class:`TransformerEncoderLayer`.
+    Maps a target ``(steps, batch, d_model)`` and a memory ``(length, batch, d_model)`` to the shape
+    of the target; with `batch_first` the batch is the first axis.
+
+    Parameters
+    ----------
+    d_model, nhead, dim_feedforward : int, default 2048 for dim_feedforward
+        Number of features, of heads, and of features inside the feed-forward network.
+    dropout : float, default 0.1
+        Dropout probability, in training.
+    activation : "relu", "gelu" or callable, default "relu"
+        Activation of the feed-forward network.
+    layer_norm_eps : float, default 1e-5
+        Added to the variance in layer normalization.
+    batch_first : bool, default False
+        As in :class:`MultiheadAttention`.
+    norm_first : bool, default False
+        Whether to normalize the inputs of attention and network, instead of the sums.
+    bias : bool, default True
+        Whether to use biases.
+    dtype : DType or str, default float32
+        Floating-point dtype of the parameters.
+
+    Raises
+    ------
+    ShapeError
+        The features do not divide into the heads, or `activation` is another string.
+
+    Examples
+    --------
+    >>> layer = krt.nn.TransformerDecoderLayer(8, 2, dim_feedforward=16)
+    >>> layer(krt.ones(5, 3, 8), memory=krt.ones(7, 3, 8)).shape
+    (5, 3, 8)
     """
 
     def __init__(
@@ -150,7 +205,20 @@ class TransformerDecoderLayer(_Block):
         memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """Decode `tgt` given `memory`; the masks are those of :class:`MultiheadAttention`."""
+        """Map ``(steps, batch, d_model)`` to the same shape: decode `tgt` given `memory`.
+
+        Parameters
+        ----------
+        tgt, memory : Tensor
+            Sequences to decode, and the encoder's output.
+        tgt_mask, tgt_key_padding_mask : Tensor, optional
+            `attn_mask` and `key_padding_mask` of :class:`MultiheadAttention`, for the
+            self-attention.
+        memory_mask, memory_key_padding_mask : Tensor, optional
+            The same for the attention to `memory`.
+        tgt_is_causal, memory_is_causal : bool, default False
+            State that `tgt_mask` or `memory_mask`, which must be given, is causal.
+        """
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
@@ -172,7 +240,9 @@ def _copies(layer: Module, count: int) -> ModuleList:
 
 
 class TransformerEncoder(Module):
-    """A stack of encoder layers.
+    """Apply a stack of encoder layers.
+
+    Input and output have the shape of a layer: ``(steps, batch, d_model)``.
 
     Parameters
     ----------
@@ -182,8 +252,20 @@ class TransformerEncoder(Module):
         Number of layers.
     norm : Module, optional
         Applied to the result.
-    enable_nested_tensor, mask_check : bool
+    enable_nested_tensor, mask_check : bool, default True
         Accepted for compatibility; kernelrt has no nested tensors.
+
+    Attributes
+    ----------
+    layers : ModuleList
+        The copies, which start with the same parameters.
+
+    Examples
+    --------
+    >>> layer = krt.nn.TransformerEncoderLayer(8, 2, dim_feedforward=16)
+    >>> encoder = krt.nn.TransformerEncoder(layer, num_layers=2)
+    >>> encoder(krt.ones(5, 3, 8)).shape, len(encoder.layers)
+    ((5, 3, 8), 2)
     """
 
     def __init__(
@@ -200,7 +282,17 @@ class TransformerEncoder(Module):
         self, src: Tensor, mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None, is_causal: bool | None = None,
     ) -> Tensor:  # fmt: skip
-        """Encode `src`; the masks are those of :class:`MultiheadAttention`."""
+        """Map ``(steps, batch, d_model)`` to the same shape: encode `src`.
+
+        Parameters
+        ----------
+        src : Tensor
+            Sequences to encode.
+        mask, src_key_padding_mask : Tensor, optional
+            `attn_mask` and `key_padding_mask` of :class:`MultiheadAttention`.
+        is_causal : bool, optional
+            States that `mask`, which must be given, is causal.
+        """
         out = src
         for layer in self.layers:
             out = layer(out, mask, src_key_padding_mask, bool(is_causal))
@@ -208,7 +300,9 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """A stack of decoder layers.
+    """Apply a stack of decoder layers.
+
+    Maps a target and a memory to the shape of the target, as :class:`TransformerDecoderLayer` does.
 
     Parameters
     ----------
@@ -218,6 +312,18 @@ class TransformerDecoder(Module):
         Number of layers.
     norm : Module, optional
         Applied to the result.
+
+    Attributes
+    ----------
+    layers : ModuleList
+        The copies, which start with the same parameters.
+
+    Examples
+    --------
+    >>> layer = krt.nn.TransformerDecoderLayer(8, 2, dim_feedforward=16)
+    >>> decoder = krt.nn.TransformerDecoder(layer, num_layers=2)
+    >>> decoder(krt.ones(5, 3, 8), memory=krt.ones(7, 3, 8)).shape
+    (5, 3, 8)
     """
 
     def __init__(
@@ -234,7 +340,10 @@ class TransformerDecoder(Module):
         memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """Decode `tgt` given `memory`; the masks are those of :class:`MultiheadAttention`."""
+        """Map ``(steps, batch, d_model)`` to the same shape: decode `tgt` given `memory`.
+
+        The arguments are those of :meth:`TransformerDecoderLayer.forward`.
+        """
         out = tgt
         for layer in self.layers:
             out = layer(
@@ -245,18 +354,38 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """A transformer: an encoder and a decoder.
+    """Apply a transformer: an encoder and a decoder.
+
+    Maps a source ``(length, batch, d_model)`` and a target ``(steps, batch, d_model)`` to the shape
+    of the target; with `batch_first` the batch is the first axis.
 
     Parameters
     ----------
-    d_model, nhead : int
+    d_model, nhead : int, default 512 and 8
         Number of features and of heads.
-    num_encoder_layers, num_decoder_layers : int
+    num_encoder_layers, num_decoder_layers : int, default 6
         Number of layers of encoder and decoder.
-    dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, dtype
+    dim_feedforward, dropout, activation
         As in :class:`TransformerEncoderLayer`.
     custom_encoder, custom_decoder : Module, optional
         Modules to use instead of the standard encoder and decoder.
+    layer_norm_eps, batch_first, norm_first, bias, dtype
+        As in :class:`TransformerEncoderLayer`.
+
+    Raises
+    ------
+    ShapeError
+        The features do not divide into the heads, or `activation` is another string.
+
+    Notes
+    -----
+    Vaswani et al., "Attention is all you need", 2017 (arXiv:1706.03762).
+
+    Examples
+    --------
+    >>> model = krt.nn.Transformer(8, 2, 1, 1, dim_feedforward=16)
+    >>> model(krt.ones(7, 3, 8), krt.ones(5, 3, 8)).shape
+    (5, 3, 8)
     """
 
     def __init__(
@@ -296,7 +425,20 @@ class Transformer(Module):
         memory_key_padding_mask: Tensor | None = None, src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """Encode `src`, and decode `tgt` given the result."""
+        """Map a source ``(length, batch, d_model)`` and a target to the shape of the target.
+
+        Parameters
+        ----------
+        src, tgt : Tensor
+            Sequences to encode, and sequences to decode given the result.
+        src_mask, tgt_mask, memory_mask : Tensor, optional
+            `attn_mask` of :class:`MultiheadAttention` for the encoder, for the decoder's
+            self-attention and for its attention to the encoder's output.
+        src_key_padding_mask, tgt_key_padding_mask, memory_key_padding_mask : Tensor, optional
+            `key_padding_mask` for the same.
+        src_is_causal, tgt_is_causal, memory_is_causal : bool, optional
+            State that the mask of that name, which must be given, is causal.
+        """
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         out: Tensor = self.decoder(
             tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
@@ -306,6 +448,19 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, dtype: object = dt.float32) -> Tensor:
-        """Return a causal mask of shape (sz, sz): minus infinity at later positions, else 0."""
+        """Return a causal mask of shape (sz, sz): minus infinity at later positions, else 0.
+
+        Parameters
+        ----------
+        sz : int
+            Number of positions.
+        dtype : DType or str, default float32
+            Dtype of the mask.
+
+        Examples
+        --------
+        >>> krt.nn.Transformer.generate_square_subsequent_mask(2).tolist()
+        [[0.0, -inf], [0.0, 0.0]]
+        """
         count = positive("sz", sz)
         return full((count, count), -math.inf, dtype=dtype).triu(1)
