@@ -50,12 +50,21 @@ class Module(Observed):
     ...         self.inner = nn.Sequential(nn.Linear(width, width), nn.ReLU())
     ...     def forward(self, x):
     ...         return x + self.inner(x)
-    >>> [name for name, _ in Residual(4).named_parameters()]
+    >>> model = Residual(4)
+    >>> model(krt.ones(5, 4)).shape
+    (5, 4)
+    >>> [name for name, _ in model.named_parameters()]
     ['inner.0.weight', 'inner.0.bias']
     """
 
     def __call__(self: _Forward[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call :meth:`forward`."""
+        """Call :meth:`forward` with the hooks of the module around it.
+
+        Raises
+        ------
+        DTypeError
+            An argument should be a Tensor, and is an array, a list or another object.
+        """
         outer = local.scope
         local.scope = Scope(outer, self)
         try:
@@ -95,7 +104,18 @@ class Module(Observed):
             modes.changed()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the module's result. Subclasses override this."""
+        """Compute the module's result. Subclasses override this.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of the call.
+
+        Raises
+        ------
+        NotImplementedError
+            The class does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     # ---- modes
@@ -108,7 +128,26 @@ class Module(Observed):
         return training
 
     def train(self, mode: bool = True) -> Self:
-        """Set training mode (or evaluation mode) for this module and all its submodules."""
+        """Set training mode (or evaluation mode) for this module and all its submodules.
+
+        Jitted functions that depend on the mode trace again.
+
+        Parameters
+        ----------
+        mode : bool, default True
+            True for training mode, False for evaluation mode.
+
+        Returns
+        -------
+        Module
+            This module.
+
+        Examples
+        --------
+        >>> drop = krt.nn.Dropout(1.0)
+        >>> drop.train()(krt.ones(2)).tolist(), drop.eval()(krt.ones(2)).tolist()
+        ([0.0, 0.0], [1.0, 1.0])
+        """
         mode = flag(mode, "mode")
         before = [module.__dict__.get("_training", True) for module in self.modules()]
         for module, was in zip(self.modules(), before, strict=True):
@@ -119,13 +158,31 @@ class Module(Observed):
         return self
 
     def eval(self) -> Self:
-        """Set evaluation mode for this module and all its submodules: no dropout, for example."""
+        """Set evaluation mode for this module and all its submodules: no dropout, for example.
+
+        Returns
+        -------
+        Module
+            This module.
+        """
         return self.train(False)
 
     # ---- contents
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
-        """Yield this module and all its submodules; see :meth:`named_modules`."""
+        """Yield this module and all its submodules; see :meth:`named_modules`.
+
+        Parameters
+        ----------
+        remove_duplicate : bool, default True
+            Whether to yield a module that has several names only once.
+
+        Examples
+        --------
+        >>> model = krt.nn.Sequential(krt.nn.Linear(4, 2), krt.nn.ReLU())
+        >>> [type(module).__name__ for module in model.modules()]
+        ['Sequential', 'Linear', 'ReLU']
+        """
         for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
@@ -138,10 +195,16 @@ class Module(Observed):
         ----------
         memo : set of Module, optional
             Modules to leave out. Yielded modules are added to it.
-        prefix : str
+        prefix : str, default ""
             Prefix of each name, joined by a dot.
-        remove_duplicate : bool
+        remove_duplicate : bool, default True
             Whether to yield a module that has several names only once.
+
+        Examples
+        --------
+        >>> model = krt.nn.Sequential(krt.nn.Linear(4, 2), krt.nn.ReLU())
+        >>> [name for name, _ in model.named_modules()]
+        ['', '0', '1']
         """
         once = flag(remove_duplicate, "remove_duplicate")
         seen: set[Module] = set() if memo is None else memo
@@ -151,7 +214,18 @@ class Module(Observed):
                 yield name, value
 
     def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Yield each parameter of this module once, frozen or not; see :meth:`named_parameters`."""
+        """Yield each parameter of this module once, frozen or not; see :meth:`named_parameters`.
+
+        Parameters
+        ----------
+        recurse : bool, default True
+            Whether to include the parameters of submodules.
+
+        Examples
+        --------
+        >>> [parameter.shape for parameter in krt.nn.Linear(4, 2).parameters()]
+        [(2, 4), (2,)]
+        """
         for _, tensor in self.named_parameters(recurse=recurse):
             yield tensor
 
@@ -162,12 +236,22 @@ class Module(Observed):
 
         Parameters
         ----------
-        prefix : str
+        prefix : str, default ""
             Prefix of each name, joined by a dot.
-        recurse : bool
+        recurse : bool, default True
             Whether to include the parameters of submodules.
-        remove_duplicate : bool
+        remove_duplicate : bool, default True
             Whether to yield a tensor that has several names only once.
+
+        Raises
+        ------
+        StateError
+            A lazy layer has not created its parameters yet.
+
+        Examples
+        --------
+        >>> [name for name, _ in krt.nn.Linear(4, 2).named_parameters("head")]
+        ['head.weight', 'head.bias']
         """
         return self._named_tensors(prefix, recurse, remove_duplicate, parameters=True)
 
@@ -183,7 +267,21 @@ class Module(Observed):
                 yield name, tensor
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients of all parameters, or set them to zero."""
+        """Drop the gradients of all parameters, or set them to zero.
+
+        Parameters
+        ----------
+        set_to_none : bool, default True
+            Whether ``grad`` becomes None instead of zeros.
+
+        Examples
+        --------
+        >>> layer = krt.nn.Linear(1, 1)
+        >>> layer(krt.ones(1)).sum().backward()
+        >>> layer.zero_grad()
+        >>> layer.weight.grad is None
+        True
+        """
         for tensor in tree.made_parameters(self):
             if set_to_none or tensor.grad is None:
                 tensor.grad = None
@@ -195,6 +293,22 @@ class Module(Observed):
 
         Buffers, such as the running mean of a normalization layer, do not change; see
         :func:`kernelrt.nn.parameters`.
+
+        Parameters
+        ----------
+        requires_grad : bool, default True
+            False freezes.
+
+        Returns
+        -------
+        Module
+            This module.
+
+        Examples
+        --------
+        >>> layer = krt.nn.Linear(4, 2).requires_grad_(False)
+        >>> layer.weight.requires_grad, len(list(layer.parameters()))
+        (False, 2)
         """
         for tensor in tree.made_parameters(self):
             tensor.requires_grad_(requires_grad)
@@ -216,7 +330,7 @@ class Module(Observed):
             Name of the attribute.
         tensor : Tensor or None
             Value of the attribute.
-        persistent : bool
+        persistent : bool, default True
             Whether :meth:`state_dict` includes the buffer.
 
         Raises
@@ -227,6 +341,13 @@ class Module(Observed):
             `tensor` requires a gradient, so that it would be a parameter.
         StateError
             The attribute exists and is not a buffer.
+
+        Examples
+        --------
+        >>> layer = krt.nn.Linear(4, 2)
+        >>> layer.register_buffer("calls", krt.tensor(0), persistent=False)
+        >>> [name for name, _ in layer.named_buffers()], list(layer.state_dict())
+        (['calls'], ['weight', 'bias'])
         """
         self._check_new(name, lambda old: isinstance(old, Tensor) and not is_parameter(old))
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -243,12 +364,26 @@ class Module(Observed):
     def register_parameter(self, name: str, param: Any) -> None:
         """Set an attribute to a parameter, or to None: ``self.name = param``.
 
+        Parameters
+        ----------
+        name : str
+            Name of the attribute.
+        param : Tensor or None
+            A parameter, such as ``nn.Parameter(data)``.
+
         Raises
         ------
         DTypeError
             `name` is not a valid attribute name, or `param` is not a parameter.
         StateError
             The attribute exists and is not a parameter.
+
+        Examples
+        --------
+        >>> layer = krt.nn.Linear(4, 2, bias=False)
+        >>> layer.register_parameter("scale", krt.nn.Parameter(krt.ones(2)))
+        >>> [name for name, _ in layer.named_parameters()]
+        ['weight', 'scale']
         """
         self._check_new(name, lambda old: isinstance(old, Tensor) and is_parameter(old))
         if param is not None and not (isinstance(param, Tensor) and is_parameter(param)):
@@ -259,7 +394,29 @@ class Module(Observed):
         setattr(self, name, param)
 
     def add_module(self, name: str, module: Any) -> None:
-        """Set an attribute to a submodule, or to None: ``self.name = module``."""
+        """Set an attribute to a submodule, or to None: ``self.name = module``.
+
+        Parameters
+        ----------
+        name : str
+            Name of the attribute.
+        module : Module or None
+            The submodule.
+
+        Raises
+        ------
+        DTypeError
+            `name` is not a valid attribute name, or `module` is neither a Module nor None.
+        StateError
+            The attribute exists and is not a module.
+
+        Examples
+        --------
+        >>> model = krt.nn.Sequential(krt.nn.Linear(4, 2))
+        >>> model.add_module("activation", krt.nn.ReLU())
+        >>> [name for name, _ in model.named_children()]
+        ['0', 'activation']
+        """
         self._check_new(name, lambda old: isinstance(old, Module))
         if module is not None and not isinstance(module, Module):
             raise DTypeError(f"module: expected a Module or None, not {kind_name(module)}")
@@ -277,7 +434,14 @@ class Module(Observed):
                 raise StateError(f"name: {type(self).__name__} already has an attribute {name!r}")
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yield (name, module) for each direct submodule, each once."""
+        """Yield (name, module) for each direct submodule, each once.
+
+        Examples
+        --------
+        >>> model = krt.nn.Sequential(krt.nn.Linear(4, 2), krt.nn.ReLU())
+        >>> list(model.named_children())
+        [('0', Linear(4, 2)), ('1', ReLU())]
+        """
         seen: set[int] = set()
         for name, module in _direct_modules(self):
             if id(module) not in seen:
@@ -294,29 +458,111 @@ class Module(Observed):
     ) -> Iterator[tuple[str, Tensor]]:
         """Yield (dotted name, tensor) for each buffer: each tensor that is not a parameter.
 
-        The arguments are those of :meth:`named_parameters`.
+        Parameters
+        ----------
+        prefix : str, default ""
+            Prefix of each name, joined by a dot.
+        recurse : bool, default True
+            Whether to include the buffers of submodules.
+        remove_duplicate : bool, default True
+            Whether to yield a tensor that has several names only once.
+
+        Examples
+        --------
+        >>> [name for name, _ in krt.nn.BatchNorm1d(3).named_buffers()]
+        ['running_mean', 'running_var', 'num_batches_tracked']
         """
         return self._named_tensors(prefix, recurse, remove_duplicate, parameters=False)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Yield each buffer of this module once; see :meth:`named_buffers`."""
+        """Yield each buffer of this module once; see :meth:`named_buffers`.
+
+        Parameters
+        ----------
+        recurse : bool, default True
+            Whether to include the buffers of submodules.
+        """
         for _, tensor in self.named_buffers(recurse=recurse):
             yield tensor
 
     def get_submodule(self, target: str) -> Module:
-        """Return the submodule with a dotted name; an empty name means this module."""
+        """Return the submodule with a dotted name; an empty name means this module.
+
+        Parameters
+        ----------
+        target : str
+            Name, as :meth:`named_modules` yields it.
+
+        Raises
+        ------
+        UnknownNameError
+            There is no such submodule; the message lists some names that exist.
+
+        Examples
+        --------
+        >>> model = krt.nn.Sequential(krt.nn.Linear(4, 2), krt.nn.ReLU())
+        >>> model.get_submodule("0")
+        Linear(4, 2)
+        """
         return _found(self, dict(self.named_modules()), target, "module")
 
     def get_parameter(self, target: str) -> Tensor:
-        """Return the parameter with a dotted name."""
+        """Return the parameter with a dotted name.
+
+        Parameters
+        ----------
+        target : str
+            Name, as :meth:`named_parameters` yields it.
+
+        Raises
+        ------
+        UnknownNameError
+            There is no such parameter; the message lists some names that exist.
+
+        Examples
+        --------
+        >>> model = krt.nn.Sequential(krt.nn.Linear(4, 2), krt.nn.ReLU())
+        >>> model.get_parameter("0.weight").shape
+        (2, 4)
+        """
         return _found(self, dict(self.named_parameters()), target, "parameter")
 
     def get_buffer(self, target: str) -> Tensor:
-        """Return the buffer with a dotted name."""
+        """Return the buffer with a dotted name.
+
+        Parameters
+        ----------
+        target : str
+            Name, as :meth:`named_buffers` yields it.
+
+        Raises
+        ------
+        UnknownNameError
+            There is no such buffer; the message lists some names that exist.
+
+        Examples
+        --------
+        >>> krt.nn.BatchNorm1d(3).get_buffer("running_mean").tolist()
+        [0.0, 0.0, 0.0]
+        """
         return _found(self, dict(self.named_buffers()), target, "buffer")
 
     def apply(self, fn: Callable[[Module], object]) -> Self:
-        """Call `fn` once with every submodule, then with this module, and return the module."""
+        """Call `fn` once with every submodule, then with this module, and return the module.
+
+        Parameters
+        ----------
+        fn : callable
+            Function of a module; its result is ignored.
+
+        Examples
+        --------
+        >>> def clear(module):
+        ...     if isinstance(module, krt.nn.Linear):
+        ...         krt.nn.init.zeros_(module.bias)
+        >>> krt.nn.Sequential(krt.nn.Linear(4, 2)).apply(clear)[0].bias.tolist()
+        [0.0, 0.0]
+        """
         for module in reversed(list(self.modules())):
             fn(module)
         return self
@@ -334,15 +580,22 @@ class Module(Observed):
             Returns None, or new arguments: a single argument or a tuple of them. With
             `with_kwargs` it is called as ``hook(module, args, kwargs)`` and returns None or
             ``(args, kwargs)``.
-        prepend : bool
+        prepend : bool, default False
             Whether the hook runs before the hooks that are already registered.
-        with_kwargs : bool
+        with_kwargs : bool, default False
             Whether the hook receives the keyword arguments.
 
         Returns
         -------
         Handle
             Its ``remove()`` removes the hook.
+
+        Examples
+        --------
+        >>> layer = krt.nn.ReLU()
+        >>> handle = layer.register_forward_pre_hook(lambda module, args: -args[0])
+        >>> layer(krt.tensor([-2.0, 3.0])).tolist()
+        [2.0, 0.0]
         """
         return added(self, Hook(hook, True, with_kwargs), prepend)
 
@@ -359,11 +612,11 @@ class Module(Observed):
         ----------
         hook : callable
             With `with_kwargs` it is called as ``hook(module, args, kwargs, result)``.
-        prepend : bool
+        prepend : bool, default False
             Whether the hook runs before the hooks that are already registered.
-        with_kwargs : bool
+        with_kwargs : bool, default False
             Whether the hook receives the keyword arguments.
-        always_call : bool
+        always_call : bool, default False
             Whether to call the hook, with None as the result, also when forward or an earlier hook
             raises. Its result and any exception it raises are then ignored.
 
@@ -371,6 +624,16 @@ class Module(Observed):
         -------
         Handle
             Its ``remove()`` removes the hook.
+
+        Examples
+        --------
+        >>> layer = krt.nn.ReLU()
+        >>> handle = layer.register_forward_hook(lambda module, args, result: result * 10)
+        >>> layer(krt.tensor([-2.0, 3.0])).tolist()
+        [0.0, 30.0]
+        >>> handle.remove()
+        >>> layer(krt.tensor([-2.0, 3.0])).tolist()
+        [0.0, 3.0]
         """
         hook_ = Hook(hook, False, with_kwargs, flag(always_call, "always_call"))
         return added(self, hook_, prepend)
@@ -390,31 +653,57 @@ class Module(Observed):
             A dtype, "cpu", or a tensor whose dtype to use.
         dtype, device : optional
             The same as keyword arguments.
-        non_blocking : bool
+        non_blocking : bool, default False
             Accepted for compatibility; it has no effect on the CPU.
+
+        Returns
+        -------
+        Module
+            This module.
+
+        Raises
+        ------
+        DTypeError
+            The dtype is not a floating-point dtype.
+        DeviceError
+            The device is not the CPU.
+        StateError
+            A tensor is in a tuple or another immutable object.
+
+        Examples
+        --------
+        >>> layer = krt.nn.Linear(4, 2).to(krt.float64)
+        >>> layer.weight.dtype.name
+        'float64'
         """
         del non_blocking
         wanted = type_of_to(args, dtype, device)
         return self if wanted is None else converted(self, wanted)
 
     def float(self) -> Self:
-        """Convert to float32; see :meth:`to`."""
+        """Convert to float32 and return this module; see :meth:`to`."""
         return converted(self, "float32")
 
     def double(self) -> Self:
-        """Convert to float64; see :meth:`to`."""
+        """Convert to float64 and return this module; see :meth:`to`."""
         return converted(self, "float64")
 
     def half(self) -> Self:
-        """Convert to float16; see :meth:`to`."""
+        """Convert to float16 and return this module; see :meth:`to`."""
         return converted(self, "float16")
 
     def bfloat16(self) -> Self:
-        """Convert to bfloat16; see :meth:`to`."""
+        """Convert to bfloat16 and return this module; see :meth:`to`."""
         return converted(self, "bfloat16")
 
     def type(self, dst_type: object) -> Self:
-        """Convert to `dst_type`; see :meth:`to`."""
+        """Convert to another floating-point dtype and return this module; see :meth:`to`.
+
+        Parameters
+        ----------
+        dst_type : DType or str
+            The dtype.
+        """
         return converted(self, dst_type)
 
     def cpu(self) -> Self:
@@ -431,16 +720,32 @@ class Module(Observed):
         """Return every tensor in this module by its dotted name, without copies.
 
         Tensors that require gradients are returned as detached views, which you can change in
-        place.
+        place. :func:`kernelrt.nn.save` writes the result to a file.
 
         Parameters
         ----------
         destination : dict, optional
             Dict to add the tensors to and to return, instead of a new dict.
-        prefix : str
+        prefix : str, default ""
             Prefix of each name. A dot is added if it does not end with one.
-        keep_vars : bool
+        keep_vars : bool, default False
             Whether to return the parameters themselves instead of detached views.
+
+        Returns
+        -------
+        dict of str to Tensor
+            Parameters and persistent buffers.
+
+        Raises
+        ------
+        StateError
+            A lazy layer has not created its parameters yet, or two tensors have the same name.
+
+        Examples
+        --------
+        >>> state = krt.nn.Linear(4, 2).state_dict()
+        >>> {name: tensor.shape for name, tensor in state.items()}
+        {'weight': (2, 4), 'bias': (2,)}
         """
         found = tree.tensors_by_name(self, prefix.removesuffix("."))
         if not flag(keep_vars, "keep_vars"):
@@ -456,10 +761,33 @@ class Module(Observed):
     ) -> state_dicts.IncompatibleKeys:
         """Copy values into the tensors of this module; see :func:`kernelrt.nn.load_state_dict`.
 
+        Parameters
+        ----------
+        state_dict : mapping of str to array_like
+            Tensors, arrays, or a state dict of PyTorch.
+        strict : bool, default True
+            Whether the names have to match those of :meth:`state_dict` exactly.
+        assign : bool, default False
+            Option of PyTorch: must be False.
+
+        Returns
+        -------
+        IncompatibleKeys
+            The missing and the unexpected names; both lists are empty if `strict`.
+
         Raises
         ------
         StateError
+            Names are missing or unexpected (if `strict`), or shapes or dtypes do not fit; or
             `assign` is true: modules keep their tensors, which optimizers and plans refer to.
+
+        Examples
+        --------
+        >>> layer = krt.nn.Linear(2, 1)
+        >>> layer.load_state_dict({"weight": [[1.0, 2.0]], "bias": [3.0]})
+        IncompatibleKeys(missing_keys=[], unexpected_keys=[])
+        >>> layer(krt.ones(2)).tolist()
+        [6.0]
         """
         if flag(assign, "assign"):
             raise StateError(
@@ -472,7 +800,13 @@ class Module(Observed):
     # ---- text
 
     def extra_repr(self) -> str:
-        """Return the text between the parentheses of this module's repr."""
+        """Return the text between the parentheses of this module's repr; subclasses override it.
+
+        Examples
+        --------
+        >>> krt.nn.Linear(4, 2).extra_repr()
+        '4, 2'
+        """
         return ""
 
     def _repr_html_(self) -> str | None:
