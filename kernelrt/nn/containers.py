@@ -82,12 +82,19 @@ class Sequential(_Container):
     *layers : Module or callable, or one mapping of names to them
         Layers, in the order of application.
 
+    Raises
+    ------
+    DTypeError
+        A layer is not callable, or is a module of PyTorch.
+
     Examples
     --------
     >>> from kernelrt import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> len(model), model[0]
     (3, Linear(4, 8))
+    >>> model(krt.ones(5, 4)).shape
+    (5, 2)
     """
 
     _held = "_layers"
@@ -101,32 +108,71 @@ class Sequential(_Container):
         self._layers = {name: _check_layer(name, layer) for name, layer in named.items()}
 
     def forward(self, input: Any) -> Tensor:
-        """Apply all layers to `input`."""
+        """Map an input of the first layer to the output of the last: apply all layers."""
         result = input
         for layer in self._layers.values():
             result = layer(result)
         return cast("Tensor", result)
 
     def append(self, layer: Layer) -> Self:
-        """Append a layer."""
+        """Append a layer, and return this module.
+
+        Parameters
+        ----------
+        layer : Module or callable
+            The layer.
+
+        Examples
+        --------
+        >>> len(krt.nn.Sequential(krt.nn.Linear(4, 2)).append(krt.nn.ReLU()))
+        2
+        """
         return self.extend((layer,))
 
     def extend(self, layers: Iterable[Layer]) -> Self:
-        """Append layers."""
+        """Append layers, and return this module.
+
+        Parameters
+        ----------
+        layers : iterable of Module or callable
+            The layers, for example another Sequential.
+        """
         for layer in tuple(layers):
             name = str(len(self._layers))
             self._layers = {**self._layers, name: _check_layer(name, layer)}
         return self
 
     def insert(self, index: int, layer: Layer) -> Self:
-        """Insert a layer before position `index`, and renumber the following layers."""
+        """Insert a layer before position `index`, and return this module.
+
+        The following layers are renumbered.
+
+        Parameters
+        ----------
+        index : int
+            Position of the new layer.
+        layer : Module or callable
+            The layer.
+
+        Examples
+        --------
+        >>> model = krt.nn.Sequential(krt.nn.Linear(4, 2), krt.nn.ReLU())
+        >>> model.insert(1, krt.nn.LayerNorm(2))[1]
+        LayerNorm((2,), eps=1e-05)
+        """
         items = list(self._layers.items())
         items.insert(index, ("0", _check_layer(str(index), layer)))
         self._layers = _renumbered(items)
         return self
 
     def pop(self, index: int = -1) -> Any:
-        """Remove a layer and return it."""
+        """Remove a layer and return it.
+
+        Parameters
+        ----------
+        index : int, default -1
+            Position of the layer; IndexError if it does not exist.
+        """
         layer = self[index]
         del self[index]
         return layer
@@ -185,12 +231,26 @@ def _check_module(module: object, name: str = "module") -> Module:
 
 
 class ModuleList(_Container):
-    """A list of modules whose parameters have PyTorch's names; a plain list works as well.
+    """Hold modules in a list; their parameters have PyTorch's names.
+
+    A plain list as an attribute of a module works as well. A ModuleList has no ``forward``: call
+    its items. It takes indices and slices, ``+`` and iteration, as a list does.
 
     Parameters
     ----------
-    modules : iterable of Module
+    modules : iterable of Module, optional
         Items of the list.
+
+    Raises
+    ------
+    DTypeError
+        An item is not a Module.
+
+    Examples
+    --------
+    >>> heads = krt.nn.ModuleList(krt.nn.Linear(4, n) for n in (2, 3))
+    >>> [head(krt.ones(5, 4)).shape for head in heads]
+    [(5, 2), (5, 3)]
     """
 
     _held = "_items"
@@ -201,23 +261,49 @@ class ModuleList(_Container):
         self.extend(modules)
 
     def append(self, module: Module) -> Self:
-        """Append a module."""
+        """Append a module, and return this list.
+
+        Parameters
+        ----------
+        module : Module
+            The module.
+        """
         self._items = (*self._items, _check_module(module))
         return self
 
     def extend(self, modules: Iterable[Module]) -> Self:
-        """Append modules."""
+        """Append modules, and return this list.
+
+        Parameters
+        ----------
+        modules : iterable of Module
+            The modules.
+        """
         self._items = (*self._items, *(_check_module(m, "modules") for m in modules))
         return self
 
     def insert(self, index: int, module: Module) -> None:
-        """Insert a module before position `index`."""
+        """Insert a module before position `index`.
+
+        Parameters
+        ----------
+        index : int
+            Position of the new item.
+        module : Module
+            The module.
+        """
         items = list(self._items)
         items.insert(index, _check_module(module))
         self._items = tuple(items)
 
     def pop(self, index: int = -1) -> Module:
-        """Remove a module and return it."""
+        """Remove a module and return it.
+
+        Parameters
+        ----------
+        index : int, default -1
+            Position of the module; IndexError if it does not exist.
+        """
         items = list(self._items)
         module = items.pop(index)
         self._items = tuple(items)
@@ -276,7 +362,13 @@ class _Named(_Container):
         raise NotImplementedError
 
     def update(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-        """Add items, or replace existing ones."""
+        """Add items, or replace existing ones.
+
+        Parameters
+        ----------
+        items : mapping of str to item, or iterable of pairs
+            New items by name.
+        """
         pairs = items.items() if isinstance(items, Mapping) else items
         new = dict(self._named)
         for key, value in pairs:
@@ -296,19 +388,25 @@ class _Named(_Container):
         del self[name]
 
     def keys(self) -> Iterable[str]:
-        """Return the names."""
+        """Return the names of the items, in the order of insertion."""
         return self._named.keys()
 
     def values(self) -> Iterable[Any]:
-        """Return the items."""
+        """Return the items, in the order of insertion."""
         return self._named.values()
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        """Return (name, item) pairs."""
+        """Return (name, item) pairs, in the order of insertion."""
         return self._named.items()
 
     def pop(self, key: str) -> Any:
-        """Remove an item and return it."""
+        """Remove an item and return it.
+
+        Parameters
+        ----------
+        key : str
+            Name of the item; KeyError if it does not exist.
+        """
         found = self[key]
         del self[key]
         return found
@@ -337,12 +435,26 @@ class _Named(_Container):
 
 
 class ModuleDict(_Named):
-    """A dict of modules whose parameters have PyTorch's names; a plain dict works as well.
+    """Hold modules in a dict; their parameters have PyTorch's names.
+
+    A plain dict as an attribute of a module works as well. A ModuleDict has no ``forward``: call
+    its items.
 
     Parameters
     ----------
-    items : mapping of str to Module, or iterable of pairs
+    items : mapping of str to Module, or iterable of pairs, optional
         Items of the dict.
+
+    Raises
+    ------
+    DTypeError
+        An item is not a Module, or a key is not a str.
+
+    Examples
+    --------
+    >>> heads = krt.nn.ModuleDict({"mean": krt.nn.Linear(4, 2), "scale": krt.nn.Linear(4, 2)})
+    >>> [name for name, _ in heads.named_parameters()]
+    ['mean.weight', 'mean.bias', 'scale.weight', 'scale.bias']
     """
 
     def _check(self, name: str, value: object) -> Module:
@@ -350,12 +462,25 @@ class ModuleDict(_Named):
 
 
 class ParameterDict(_Named):
-    """A dict of parameters; other tensors are converted to parameters.
+    """Hold parameters in a dict; other tensors are converted to parameters.
 
     Parameters
     ----------
-    items : mapping of str to Tensor, or iterable of pairs
+    items : mapping of str to Tensor, or iterable of pairs, optional
         Items of the dict.
+
+    Raises
+    ------
+    DTypeError
+        An item is not a Tensor, or a key is not a str.
+    GradientError
+        An item does not have a floating-point dtype.
+
+    Examples
+    --------
+    >>> scales = krt.nn.ParameterDict({"low": krt.ones(2), "high": krt.ones(3)})
+    >>> {name: tensor.requires_grad for name, tensor in scales.items()}
+    {'low': True, 'high': True}
     """
 
     def _check(self, name: str, value: object) -> Tensor:
@@ -367,12 +492,25 @@ class ParameterDict(_Named):
 
 
 class ParameterList(_Container):
-    """A list of parameters; other tensors are converted to parameters.
+    """Hold parameters in a list; other tensors are converted to parameters.
 
     Parameters
     ----------
-    values : iterable of Tensor
+    values : iterable of Tensor, optional
         Items of the list.
+
+    Raises
+    ------
+    DTypeError
+        An item is not a Tensor.
+    GradientError
+        An item does not have a floating-point dtype.
+
+    Examples
+    --------
+    >>> weights = krt.nn.ParameterList([krt.ones(2), krt.ones(3)])
+    >>> [name for name, _ in weights.named_parameters()], weights[1].shape
+    (['0', '1'], (3,))
     """
 
     _held = "_items"
@@ -383,12 +521,24 @@ class ParameterList(_Container):
         self.extend(values)
 
     def append(self, value: Tensor) -> Self:
-        """Append a parameter."""
+        """Append a parameter, and return this list.
+
+        Parameters
+        ----------
+        value : Tensor
+            A parameter, or a tensor to convert to one.
+        """
         self._items = (*self._items, _as_parameter(value, "value"))
         return self
 
     def extend(self, values: Iterable[Tensor]) -> Self:
-        """Append parameters."""
+        """Append parameters, and return this list.
+
+        Parameters
+        ----------
+        values : iterable of Tensor
+            Parameters, or tensors to convert to them.
+        """
         self._items = (*self._items, *(_as_parameter(v, "values") for v in values))
         return self
 
@@ -444,10 +594,21 @@ class Parameter(Tensor, metaclass=_Parameters):
 
     Parameters
     ----------
-    data : Tensor or array_like
-        Values, which are copied.
-    requires_grad : bool
+    data : Tensor or array_like, optional
+        Values, which are copied; by default no elements.
+    requires_grad : bool, default True
         False makes a frozen parameter.
+
+    Raises
+    ------
+    GradientError
+        `data` does not have a floating-point dtype.
+
+    Examples
+    --------
+    >>> scale = krt.nn.Parameter([1.0, 2.0])
+    >>> scale.requires_grad, isinstance(scale, krt.nn.Parameter)
+    (True, True)
     """
 
     __slots__ = ()
@@ -460,10 +621,26 @@ def Buffer(data: Tensor | None = None, *, persistent: bool = True) -> Tensor:  #
 
     Parameters
     ----------
-    data : Tensor
-        Values, which are copied.
-    persistent : bool
+    data : Tensor, optional
+        Values, which are copied; by default no elements.
+    persistent : bool, default True
         Must be True; :meth:`Module.register_buffer` makes buffers that are not saved.
+
+    Returns
+    -------
+    Tensor
+        Same shape and dtype as `data`.
+
+    Raises
+    ------
+    DTypeError
+        `persistent` is False.
+
+    Examples
+    --------
+    >>> calls = krt.nn.Buffer(krt.tensor([1.0, 2.0], requires_grad=True))
+    >>> calls.tolist(), calls.requires_grad
+    ([1.0, 2.0], False)
     """
     if not persistent:
         raise DTypeError(
