@@ -69,14 +69,32 @@ def dropout(
 
     Parameters
     ----------
-    input : Tensor
-        Floating-point input.
-    p : float
+    input : Tensor of floats
+        Tensor of any shape.
+    p : float, default 0.5
         Probability, from 0 to 1.
-    training : bool
+    training : bool, default True
         Whether to apply dropout at all.
-    inplace : bool
+    inplace : bool, default False
         Accepted for compatibility: `input` never changes, and the result is returned.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the shape and dtype of `input`.
+
+    Raises
+    ------
+    ShapeError
+        `p` is not from 0 to 1.
+
+    Examples
+    --------
+    >>> import kernelrt.nn.functional as F
+    >>> sorted(set(F.dropout(krt.ones(1000), 0.5).tolist()))
+    [0.0, 2.0]
+    >>> F.dropout(krt.tensor([1.0, 3.0]), training=False).tolist()
+    [1.0, 3.0]
     """
     _flag(inplace, "inplace")
     return input.dropout(p, _flag(training, "training"))

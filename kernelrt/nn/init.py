@@ -40,7 +40,31 @@ _GAINS: Final = {
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
-    """Fill with samples of the uniform distribution over [a, b)."""
+    """Fill with samples of the uniform distribution over [a, b).
+
+    Parameters
+    ----------
+    tensor : Tensor of floats
+        Tensor to overwrite.
+    a, b : float, default 0.0 and 1.0
+        Bounds of the samples.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Raises
+    ------
+    ShapeError
+        `a` is above `b`.
+
+    Examples
+    --------
+    >>> weight = krt.nn.init.uniform_(krt.empty(100), 2.0, 3.0)
+    >>> (weight >= 2).all().item(), (weight < 3).all().item()
+    (True, True)
+    """
     _check(tensor)
     if not a <= b:
         raise ShapeError(f"a, b: expected a <= b, not {a} and {b}")
@@ -48,35 +72,167 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """Fill with samples of the normal distribution."""
+    """Fill with samples of the normal distribution.
+
+    Parameters
+    ----------
+    tensor : Tensor of floats
+        Tensor to overwrite.
+    mean, std : float, default 0.0 and 1.0
+        Mean and standard deviation.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Raises
+    ------
+    ShapeError
+        `std` is below 0.
+
+    Examples
+    --------
+    >>> krt.nn.init.normal_(krt.empty(2), mean=3.0, std=0.0).tolist()
+    [3.0, 3.0]
+    """
     _check(tensor)
     return tensor.assign(normal(*tensor.shape, mean=mean, std=std, dtype=tensor.dtype))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Fill with `val`."""
+    """Fill with `val`.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Tensor to overwrite, of any dtype.
+    val : number
+        The value.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Examples
+    --------
+    >>> krt.nn.init.constant_(krt.empty(2), 0.5).tolist()
+    [0.5, 0.5]
+    """
     return tensor.assign(full(tensor.shape, val, tensor.dtype))
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Fill with zeros."""
+    """Fill with zeros.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Tensor to overwrite, of any dtype.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Examples
+    --------
+    >>> krt.nn.init.zeros_(krt.ones(2)).tolist()
+    [0.0, 0.0]
+    """
     return constant_(tensor, 0)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Fill with ones."""
+    """Fill with ones.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Tensor to overwrite, of any dtype.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Examples
+    --------
+    >>> krt.nn.init.ones_(krt.zeros(2)).tolist()
+    [1.0, 1.0]
+    """
     return constant_(tensor, 1)
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Fill by Glorot and Bengio (2010): variance ``2 * gain**2 / (fan_in + fan_out)``, uniform."""
+    """Fill with uniform samples of variance ``2 * gain**2 / (fan_in + fan_out)``.
+
+    Parameters
+    ----------
+    tensor : Tensor of floats, shape (out, in, ...)
+        Tensor to overwrite. Each fan is the size of its axis times the sizes after the second axis.
+    gain : float, default 1.0
+        Factor of the standard deviation; see :func:`calculate_gain`.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Raises
+    ------
+    ShapeError
+        The tensor has fewer than two axes.
+
+    Notes
+    -----
+    Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks",
+    2010.
+
+    Examples
+    --------
+    The bound is sqrt(6 / (fan_in + fan_out)):
+
+    >>> weight = krt.nn.init.xavier_uniform_(krt.empty(20, 4))
+    >>> (weight.abs() <= 0.5).all().item()
+    True
+    """
     fan_in, fan_out = _fans(tensor)
     bound = gain * math.sqrt(6.0 / (fan_in + fan_out))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Fill by Glorot and Bengio (2010): variance ``2 * gain**2 / (fan_in + fan_out)``, normal."""
+    """Fill with normal samples of variance ``2 * gain**2 / (fan_in + fan_out)``.
+
+    Parameters
+    ----------
+    tensor : Tensor of floats, shape (out, in, ...)
+        Tensor to overwrite; see :func:`xavier_uniform_`.
+    gain : float, default 1.0
+        Factor of the standard deviation; see :func:`calculate_gain`.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Raises
+    ------
+    ShapeError
+        The tensor has fewer than two axes.
+
+    Notes
+    -----
+    Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks",
+    2010.
+
+    Examples
+    --------
+    >>> krt.nn.init.xavier_normal_(krt.empty(20, 4)).shape
+    (20, 4)
+    """
     fan_in, fan_out = _fans(tensor)
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / (fan_in + fan_out)))
 
@@ -84,18 +240,40 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
-    """Fill by He et al. (2015): variance ``gain**2 / fan``, uniform.
+    """Fill with uniform samples of variance ``gain**2 / fan``.
 
     Parameters
     ----------
-    tensor : Tensor
-        Tensor of at least two axes: (out, in, ...) as in Linear and Conv2d.
-    a : float
+    tensor : Tensor of floats, shape (out, in, ...)
+        Tensor to overwrite, with axes as in Linear and Conv2d.
+    a : float, default 0.0
         Negative slope of the leaky ReLU after the layer.
-    mode : "fan_in" or "fan_out"
+    mode : "fan_in" or "fan_out", default "fan_in"
         Whether to keep the variance in the forward or in the backward pass.
-    nonlinearity : str
+    nonlinearity : str, default "leaky_relu"
         Nonlinearity after the layer; see :func:`calculate_gain`.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Raises
+    ------
+    ShapeError
+        The tensor has fewer than two axes, or `mode` or `nonlinearity` is unknown.
+
+    Notes
+    -----
+    He et al., "Delving deep into rectifiers", 2015.
+
+    Examples
+    --------
+    The bound is gain * sqrt(3 / fan_in), and the gain of ReLU sqrt(2):
+
+    >>> weight = krt.nn.init.kaiming_uniform_(krt.empty(4, 24), nonlinearity="relu")
+    >>> (weight.abs() <= 0.5).all().item()
+    True
     """
     std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
     return uniform_(tensor, -math.sqrt(3.0) * std, math.sqrt(3.0) * std)
@@ -104,7 +282,38 @@ def kaiming_uniform_(
 def kaiming_normal_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
-    """Fill by He et al. (2015): variance ``gain**2 / fan``, normal; see `kaiming_uniform_`."""
+    """Fill with normal samples of variance ``gain**2 / fan``.
+
+    Parameters
+    ----------
+    tensor : Tensor of floats, shape (out, in, ...)
+        Tensor to overwrite, with axes as in Linear and Conv2d.
+    a : float, default 0.0
+        Negative slope of the leaky ReLU after the layer.
+    mode : "fan_in" or "fan_out", default "fan_in"
+        Whether to keep the variance in the forward or in the backward pass.
+    nonlinearity : str, default "leaky_relu"
+        Nonlinearity after the layer; see :func:`calculate_gain`.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Raises
+    ------
+    ShapeError
+        The tensor has fewer than two axes, or `mode` or `nonlinearity` is unknown.
+
+    Notes
+    -----
+    He et al., "Delving deep into rectifiers", 2015.
+
+    Examples
+    --------
+    >>> krt.nn.init.kaiming_normal_(krt.empty(4, 24), mode="fan_out").shape
+    (4, 24)
+    """
     return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)))
 
 
@@ -115,6 +324,26 @@ def trunc_normal_(
 
     Inverse transform sampling: uniform samples between the values of the distribution function at
     `a` and `b` are mapped through its inverse.
+
+    Parameters
+    ----------
+    tensor : Tensor of floats
+        Tensor to overwrite.
+    mean, std : float, default 0.0 and 1.0
+        Mean and standard deviation before the truncation.
+    a, b : float, default -2.0 and 2.0
+        Bounds of the samples, in absolute terms, not in multiples of `std`.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Examples
+    --------
+    >>> weight = krt.nn.init.trunc_normal_(krt.empty(100), std=5.0)
+    >>> (weight.abs() <= 2).all().item()
+    True
     """
     _check(tensor)
     low, high = ((1 + math.erf((end - mean) / std / math.sqrt(2))) / 2 for end in (a, b))
@@ -123,7 +352,28 @@ def trunc_normal_(
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """Fill a matrix with ones on its diagonal and zeros elsewhere."""
+    """Fill a matrix with ones on its diagonal and zeros elsewhere.
+
+    Parameters
+    ----------
+    tensor : Tensor of floats, shape (n, m)
+        Matrix to overwrite.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Raises
+    ------
+    ShapeError
+        The tensor does not have two axes.
+
+    Examples
+    --------
+    >>> krt.nn.init.eye_(krt.empty(2, 3)).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
     _check(tensor)
     if tensor.ndim != 2:
         raise ShapeError(f"tensor: expected 2 axes, not shape {tensor.shape}")
@@ -136,10 +386,25 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
     Parameters
     ----------
-    tensor : Tensor, shape (out, in, ...)
+    tensor : Tensor of floats, shape (out, in, ...)
         Filters of one, two or three spatial axes.
-    groups : int
+    groups : int, default 1
         Number of groups of the convolution; each group preserves its channels.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Raises
+    ------
+    ShapeError
+        The tensor does not have three to five axes, or the channels do not divide into the groups.
+
+    Examples
+    --------
+    >>> krt.nn.init.dirac_(krt.empty(2, 2, 3)).tolist()
+    [[[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
     """
     _check(tensor)
     if tensor.ndim not in (3, 4, 5):
@@ -159,9 +424,37 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Fill with orthonormal rows (columns if there are fewer), times `gain`.
 
-    Saxe et al., arXiv:1312.6120: the first factor of the QR decomposition of a matrix of normal
-    samples, with signs chosen such that all orthogonal matrices are equally likely. All axes but
-    the first are flattened.
+    All axes but the first are flattened.
+
+    Parameters
+    ----------
+    tensor : Tensor of floats, shape (rows, ...)
+        Tensor to overwrite.
+    gain : float, default 1.0
+        Length of the rows or columns.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Raises
+    ------
+    ShapeError
+        The tensor has fewer than two axes.
+
+    Notes
+    -----
+    Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural
+    networks", 2013 (arXiv:1312.6120). The result is the first factor of the QR decomposition of a
+    matrix of normal samples, with signs chosen such that all orthogonal matrices are equally
+    likely.
+
+    Examples
+    --------
+    >>> q = krt.nn.init.orthogonal_(krt.empty(2, 5))
+    >>> krt.allclose(q @ q.T, krt.eye(2), atol=1e-5)
+    True
     """
     _check(tensor)
     if tensor.ndim < 2:
@@ -178,16 +471,34 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
     """Fill a matrix with normal samples, of which a fraction in each column is zero.
 
-    Martens (2010), "Deep learning via Hessian-free optimization".
-
     Parameters
     ----------
-    tensor : Tensor, shape (rows, columns)
-        Matrix to fill.
+    tensor : Tensor of floats, shape (rows, columns)
+        Matrix to overwrite.
     sparsity : float
         Fraction of zeros in each column, rounded up to whole rows.
-    std : float
+    std : float, default 0.01
         Standard deviation of the normal samples.
+
+    Returns
+    -------
+    Tensor
+        The given tensor.
+
+    Raises
+    ------
+    ShapeError
+        The tensor does not have two axes, or `sparsity` is not from 0 to 1.
+
+    Notes
+    -----
+    Martens, "Deep learning via Hessian-free optimization", 2010.
+
+    Examples
+    --------
+    >>> weight = krt.nn.init.sparse_(krt.empty(4, 3), sparsity=0.5)
+    >>> (weight == 0).sum(0).tolist()
+    [2, 2, 2]
     """
     _check(tensor)
     if tensor.ndim != 2:
@@ -211,6 +522,21 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         "leaky_relu".
     param : float, optional
         Negative slope of the leaky ReLU; 0.01 by default.
+
+    Returns
+    -------
+    float
+        Factor of the standard deviation.
+
+    Raises
+    ------
+    ShapeError
+        `nonlinearity` is unknown.
+
+    Examples
+    --------
+    >>> krt.nn.init.calculate_gain("selu"), krt.nn.init.calculate_gain("leaky_relu", 1.0)
+    (0.75, 1.0)
     """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1.0 + (0.01 if param is None else param) ** 2))
