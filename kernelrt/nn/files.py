@@ -85,9 +85,19 @@ def save(
     DTypeError
         `path` is neither a file name nor a binary file object.
     StateError
-        The name has the suffix of another format; a mapping or list contains a value that would be
-        lost, such as a number, a string or an array; or the name of a tensor is not unique or not
-        possible in the format.
+        The name has the suffix of another format; `format` is unknown or comes with a file name; a
+        mapping or list contains a value that would be lost, such as a number, a string or an array;
+        or the name of a tensor is not unique or not possible in the format.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> layer = krt.nn.Linear(4, 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "layer.npz")
+    ...     krt.nn.save(layer, path)
+    ...     list(krt.nn.load(path))
+    ['weight', 'bias']
     """
     if not isinstance(path, str | os.PathLike) and hasattr(path, "write"):
         _check_binary(path)
@@ -217,6 +227,11 @@ def load(
     max_bytes : int, optional
         Maximum total size of the tensors in bytes.
 
+    Returns
+    -------
+    dict of str to Tensor
+        The tensors by name, with their shapes and dtypes; :func:`load_state_dict` copies them.
+
     Raises
     ------
     DTypeError
@@ -231,12 +246,10 @@ def load(
     Examples
     --------
     >>> import io
-    >>> import kernelrt as krt
-    >>> from kernelrt import nn
     >>> file = io.BytesIO()
-    >>> nn.save({"w": krt.ones(2)}, file)
+    >>> krt.nn.save({"w": krt.ones(2)}, file)
     >>> _ = file.seek(0)
-    >>> nn.load(file, max_bytes=1000)
+    >>> krt.nn.load(file, max_bytes=1000)
     {'w': tensor([1., 1.])}
     """
     most = None if max_bytes is None else integer(max_bytes, "max_bytes", 0)

@@ -40,6 +40,10 @@ class Population(Module):
     optimizers update each member as they would update it alone. :func:`stack_modules` makes a
     population.
 
+    With the default axes, an input has shape ``(members, *)`` and an output ``(members, *)``, where
+    ``(*)`` is the shape that a member takes or returns. ``len(population)`` is the number of
+    members.
+
     Outside of jit only one thread at a time may call it, because its tensors temporarily stand for
     a single member.
 
@@ -57,6 +61,22 @@ class Population(Module):
         A module like the members that holds the stacked tensors. Do not call it.
     in_axes, out_axes : int, None, or nested
         Axis of the members in arguments and results; None for a shared argument.
+
+    Raises
+    ------
+    ShapeError
+        There are no members.
+    DTypeError
+        A member is not a module.
+    StateError
+        The members differ in class, tensors or options.
+
+    Examples
+    --------
+    >>> nn = krt.nn
+    >>> pop = nn.Population([nn.Linear(3, 2), nn.Linear(3, 2)], in_axes=None)
+    >>> len(pop), pop(krt.ones(4, 3)).shape
+    (2, (2, 4, 2))
     """
 
     def __init__(
@@ -71,7 +91,13 @@ class Population(Module):
         self._count = len(modules)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call all members, each with its slice of `args`; keyword arguments are shared."""
+        """Map inputs ``(members, *)`` to outputs ``(members, *)``; keyword arguments are shared.
+
+        Raises
+        ------
+        ShapeError
+            `in_axes` has another number of entries than there are arguments.
+        """
         load("kernelrt.func")
         func = sys.modules["kernelrt.func"]
         tensors = list({id(t): t for _, t in named_tensors(self.members)}.values())
@@ -99,10 +125,21 @@ class Population(Module):
     def member(self, index: int) -> Module:
         """Return one member as a module of its own, with copies of its tensors.
 
+        Parameters
+        ----------
+        index : int
+            Number of the member; negative numbers count from the end.
+
         Raises
         ------
         ShapeError
             The index is out of range.
+
+        Examples
+        --------
+        >>> pop = krt.nn.stack_modules(lambda: krt.nn.Linear(3, 2), 5)
+        >>> pop.member(-1).weight.shape
+        (2, 3)
         """
         place = self._place(index)
         tensors = {id(t): t for _, t in named_tensors(self.members)}
@@ -118,12 +155,28 @@ class Population(Module):
 
         The state that optimizers keep for the member does not change.
 
+        Parameters
+        ----------
+        index : int
+            Number of the member; negative numbers count from the end.
+        module : Module
+            A module like the members.
+
         Raises
         ------
         ShapeError
             The index is out of range.
         StateError
             The tensors of the module are not like those of a member.
+
+        Examples
+        --------
+        >>> pop = krt.nn.stack_modules(lambda: krt.nn.Linear(1, 1, bias=False), 2)
+        >>> best = krt.nn.Linear(1, 1, bias=False)
+        >>> _ = krt.nn.init.constant_(best.weight, 7.0)
+        >>> pop.set_member(0, best)
+        >>> pop.members.weight[0].tolist()
+        [[7.0]]
         """
         forbid("set_member()")
         place = self._place(index)
@@ -151,13 +204,27 @@ class Population(Module):
         ----------
         max_norm : float
             Maximum norm of each member's gradients.
-        norm_type : float
+        norm_type : float, default 2.0
             Order of the norm; infinity is the maximum norm.
 
         Returns
         -------
         Tensor
             Norm of each member's gradients before clipping, of shape (members,).
+
+        Raises
+        ------
+        ShapeError
+            `max_norm` is negative or not finite.
+
+        Examples
+        --------
+        >>> pop = krt.nn.stack_modules(lambda: krt.nn.Linear(1, 1, bias=False), 2)
+        >>> pop(krt.tensor([[3.0], [0.5]])).sum().backward()
+        >>> pop.clip_grad_norm_(1.0).tolist()
+        [3.0, 0.5]
+        >>> pop.members.weight.grad.round(decimals=3).tolist()
+        [[[1.0]], [[0.5]]]
         """
         most = non_negative("max_norm", max_norm)
         pairs = [(p, g) for p in self.parameters() if (g := p.grad) is not None]
@@ -195,11 +262,11 @@ def stack_modules(
         The members, which are copied; or a function that makes one member.
     count : int, optional
         Number of members to make, if `modules` is a function.
-    in_axes : int, None, or a tuple of them
+    in_axes : int, None, or a tuple of them, default 0
         Axis of each input that runs over the members; None for an input that all members share.
-    out_axes : int, None, or nested
+    out_axes : int, None, or nested, default 0
         Axis of the members in the results.
-    randomness : {"different", "same", "error"}
+    randomness : {"different", "same", "error"}, default "different"
         Whether members draw different random numbers, for example in Dropout.
 
     Returns
@@ -219,7 +286,6 @@ def stack_modules(
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> nn = krt.nn
     >>> pop = nn.stack_modules(lambda: nn.Linear(3, 2), 5)
     >>> pop(krt.ones(5, 4, 3)).shape, pop.members.weight.shape

@@ -20,7 +20,21 @@ __all__ = ["IncompatibleKeys", "copy_into", "load_state_dict", "overwrite", "rea
 
 
 class IncompatibleKeys(NamedTuple):
-    """Names that :func:`load_state_dict` skipped because it was not strict."""
+    """Names that :func:`load_state_dict` skipped because it was not strict.
+
+    Attributes
+    ----------
+    missing_keys : list of str
+        Tensors of the object that got no value.
+    unexpected_keys : list of str
+        Values that belong to no tensor of the object.
+
+    Examples
+    --------
+    >>> layer = krt.nn.Linear(2, 1)
+    >>> layer.load_state_dict({"scale": [1.0], "bias": [3.0]}, strict=False)
+    IncompatibleKeys(missing_keys=['weight'], unexpected_keys=['scale'])
+    """
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -36,14 +50,25 @@ def state_dict(root: object, prefix: str = "") -> dict[str, Tensor]:
     ----------
     root : object
         A module, an optimizer, or any object, list, tuple or dict of them.
-    prefix : str
+    prefix : str, default ""
         Prefix of each name, joined by a dot.
+
+    Returns
+    -------
+    dict of str to Tensor
+        The tensors themselves; parameters still require gradients.
 
     Raises
     ------
     StateError
-        Two tensors have the same name, as in ``{"a.b": x, "a": {"b": y}}``, or a class defines
-        ``get_extra_state``.
+        Two tensors have the same name, as in ``{"a.b": x, "a": {"b": y}}``; a lazy layer has not
+        created its parameters yet; or a class defines ``get_extra_state``.
+
+    Examples
+    --------
+    >>> model = krt.nn.Linear(2, 1)
+    >>> list(krt.nn.state_dict({"model": model, "heads": [krt.nn.Linear(1, 3)]}))
+    ['model.weight', 'model.bias', 'heads.0.weight', 'heads.0.bias']
     """
     return tree.tensors_by_name(root, prefix, ask_root=tree.is_complete(root))
 
@@ -63,7 +88,7 @@ def load_state_dict(
     values : mapping of str to array_like
         Tensors, NumPy arrays, or anything that NumPy or DLPack can read, such as a state dict of
         PyTorch.
-    strict : bool
+    strict : bool, default True
         Whether the names have to match those of ``state_dict(root)`` exactly.
 
     Returns
@@ -73,9 +98,19 @@ def load_state_dict(
 
     Raises
     ------
+    DTypeError
+        `values` is not a mapping.
     StateError
         Names are missing or unexpected (if `strict`), or shapes or dtypes do not fit. The message
         lists all problems.
+
+    Examples
+    --------
+    >>> heads = {"mean": krt.nn.Linear(2, 1, bias=False)}
+    >>> krt.nn.load_state_dict(heads, {"mean.weight": np.array([[1.0, 2.0]])})
+    IncompatibleKeys(missing_keys=[], unexpected_keys=[])
+    >>> heads["mean"].weight.tolist()
+    [[1.0, 2.0]]
     """
     if tree.is_complete(root):
         found: IncompatibleKeys = _give(root, values, strict)

@@ -306,8 +306,19 @@ def named_parameters(root: object, prefix: str = "") -> Iterator[tuple[str, Tens
     ----------
     root : object
         A module, or any object, list, tuple or dict.
-    prefix : str
+    prefix : str, default ""
         Prefix of each name, joined by a dot.
+
+    Raises
+    ------
+    StateError
+        A lazy layer has not created its parameters yet.
+
+    Examples
+    --------
+    >>> heads = [krt.nn.Linear(4, 2), krt.nn.Linear(4, 3, bias=False)]
+    >>> [name for name, _ in krt.nn.named_parameters(heads, "heads")]
+    ['heads.0.weight', 'heads.0.bias', 'heads.1.weight']
     """
     seen: set[int] = set()
     for name, tensor in named_tensors(root, prefix):
@@ -328,6 +339,21 @@ def parameters(root: object) -> list[Tensor]:
     A tensor that was created with ``requires_grad=True``, or set to require a gradient, is a
     parameter from then on, also while it is frozen with ``requires_grad_(False)``. Results of
     operations are not parameters.
+
+    Parameters
+    ----------
+    root : object
+        A module, or any object, list, tuple or dict.
+
+    Returns
+    -------
+    list of Tensor
+        The parameters themselves, as an optimizer takes them.
+
+    Raises
+    ------
+    StateError
+        A lazy layer has not created its parameters yet.
 
     Examples
     --------
