@@ -136,6 +136,11 @@ class Sequential(_Container):
         ----------
         layers : iterable of Module or callable
             The layers, for example another Sequential.
+
+        Examples
+        --------
+        >>> len(krt.nn.Sequential(krt.nn.Linear(4, 2)).extend([krt.nn.ReLU(), krt.nn.Tanh()]))
+        3
         """
         for layer in tuple(layers):
             name = str(len(self._layers))
@@ -172,6 +177,12 @@ class Sequential(_Container):
         ----------
         index : int, default -1
             Position of the layer; IndexError if it does not exist.
+
+        Examples
+        --------
+        >>> model = krt.nn.Sequential(krt.nn.Linear(4, 2), krt.nn.ReLU())
+        >>> model.pop(), len(model)
+        (ReLU(), 1)
         """
         layer = self[index]
         del self[index]
@@ -267,6 +278,11 @@ class ModuleList(_Container):
         ----------
         module : Module
             The module.
+
+        Examples
+        --------
+        >>> len(krt.nn.ModuleList([krt.nn.ReLU()]).append(krt.nn.Tanh()))
+        2
         """
         self._items = (*self._items, _check_module(module))
         return self
@@ -278,6 +294,11 @@ class ModuleList(_Container):
         ----------
         modules : iterable of Module
             The modules.
+
+        Examples
+        --------
+        >>> list(krt.nn.ModuleList([krt.nn.ReLU()]).extend([krt.nn.Tanh(), krt.nn.Sigmoid()]))
+        [ReLU(), Tanh(), Sigmoid()]
         """
         self._items = (*self._items, *(_check_module(m, "modules") for m in modules))
         return self
@@ -291,6 +312,13 @@ class ModuleList(_Container):
             Position of the new item.
         module : Module
             The module.
+
+        Examples
+        --------
+        >>> layers = krt.nn.ModuleList([krt.nn.ReLU()])
+        >>> layers.insert(0, krt.nn.Linear(4, 2))
+        >>> list(layers)
+        [Linear(4, 2), ReLU()]
         """
         items = list(self._items)
         items.insert(index, _check_module(module))
@@ -303,6 +331,12 @@ class ModuleList(_Container):
         ----------
         index : int, default -1
             Position of the module; IndexError if it does not exist.
+
+        Examples
+        --------
+        >>> layers = krt.nn.ModuleList([krt.nn.Linear(4, 2), krt.nn.ReLU()])
+        >>> layers.pop(0), len(layers)
+        (Linear(4, 2), 1)
         """
         items = list(self._items)
         module = items.pop(index)
@@ -368,6 +402,13 @@ class _Named(_Container):
         ----------
         items : mapping of str to item, or iterable of pairs
             New items by name.
+
+        Examples
+        --------
+        >>> layers = krt.nn.ModuleDict({"inner": krt.nn.ReLU()})
+        >>> layers.update({"inner": krt.nn.Tanh(), "outer": krt.nn.Sigmoid()})
+        >>> list(layers.items())
+        [('inner', Tanh()), ('outer', Sigmoid())]
         """
         pairs = items.items() if isinstance(items, Mapping) else items
         new = dict(self._named)
@@ -406,6 +447,12 @@ class _Named(_Container):
         ----------
         key : str
             Name of the item; KeyError if it does not exist.
+
+        Examples
+        --------
+        >>> layers = krt.nn.ModuleDict({"inner": krt.nn.ReLU()})
+        >>> layers.pop("inner"), len(layers)
+        (ReLU(), 0)
         """
         found = self[key]
         del self[key]
@@ -527,6 +574,11 @@ class ParameterList(_Container):
         ----------
         value : Tensor
             A parameter, or a tensor to convert to one.
+
+        Examples
+        --------
+        >>> krt.nn.ParameterList().append(krt.ones(2))[0].requires_grad
+        True
         """
         self._items = (*self._items, _as_parameter(value, "value"))
         return self
@@ -538,6 +590,11 @@ class ParameterList(_Container):
         ----------
         values : iterable of Tensor
             Parameters, or tensors to convert to them.
+
+        Examples
+        --------
+        >>> len(krt.nn.ParameterList().extend([krt.ones(2), krt.ones(3)]))
+        2
         """
         self._items = (*self._items, *(_as_parameter(v, "values") for v in values))
         return self

@@ -251,6 +251,12 @@ class EmbeddingBag(_Table):
             `embeddings` does not have two axes.
         DTypeError
             `embeddings` does not have a floating-point dtype.
+
+        Examples
+        --------
+        >>> layer = krt.nn.EmbeddingBag.from_pretrained(krt.tensor([[1.0], [3.0]]), mode="max")
+        >>> layer(krt.tensor([[0, 1]])).tolist()
+        [[3.0]]
         """
         rows, width = _check_table(embeddings)
         made = cls(

@@ -122,7 +122,14 @@ class Module(Observed):
 
     @property
     def training(self) -> bool:
-        """Whether the module is in training mode; see :meth:`train`."""
+        """Whether the module is in training mode; see :meth:`train`.
+
+        Examples
+        --------
+        >>> layer = krt.nn.Dropout()
+        >>> layer.training, layer.eval().training
+        (True, False)
+        """
         training: bool = self.__dict__.get("_training", True)
         modes.note(self, "_training", training, True)
         return training
@@ -164,6 +171,11 @@ class Module(Observed):
         -------
         Module
             This module.
+
+        Examples
+        --------
+        >>> krt.nn.Dropout(0.5).eval()(krt.ones(2)).tolist()
+        [1.0, 1.0]
         """
         return self.train(False)
 
@@ -449,7 +461,13 @@ class Module(Observed):
                 yield name, module
 
     def children(self) -> Iterator[Module]:
-        """Yield each direct submodule once."""
+        """Yield each direct submodule once.
+
+        Examples
+        --------
+        >>> list(krt.nn.Sequential(krt.nn.Linear(4, 2), krt.nn.ReLU()).children())
+        [Linear(4, 2), ReLU()]
+        """
         for _, module in self.named_children():
             yield module
 
@@ -481,6 +499,11 @@ class Module(Observed):
         ----------
         recurse : bool, default True
             Whether to include the buffers of submodules.
+
+        Examples
+        --------
+        >>> [buffer.shape for buffer in krt.nn.BatchNorm1d(3).buffers()]
+        [(3,), (3,), ()]
         """
         for _, tensor in self.named_buffers(recurse=recurse):
             yield tensor
@@ -681,28 +704,62 @@ class Module(Observed):
         return self if wanted is None else converted(self, wanted)
 
     def float(self) -> Self:
-        """Convert to float32 and return this module; see :meth:`to`."""
+        """Convert the floating-point tensors to float32 and return this module; see :meth:`to`.
+
+        Examples
+        --------
+        >>> krt.nn.Linear(4, 2, dtype="float64").float().weight.dtype.name
+        'float32'
+        """
         return converted(self, "float32")
 
     def double(self) -> Self:
-        """Convert to float64 and return this module; see :meth:`to`."""
+        """Convert the floating-point tensors to float64 and return this module; see :meth:`to`.
+
+        Examples
+        --------
+        >>> krt.nn.Linear(4, 2).double().weight.dtype.name
+        'float64'
+        """
         return converted(self, "float64")
 
     def half(self) -> Self:
-        """Convert to float16 and return this module; see :meth:`to`."""
+        """Convert the floating-point tensors to float16 and return this module; see :meth:`to`.
+
+        Examples
+        --------
+        >>> krt.nn.Linear(4, 2).half().weight.dtype.name
+        'float16'
+        """
         return converted(self, "float16")
 
     def bfloat16(self) -> Self:
-        """Convert to bfloat16 and return this module; see :meth:`to`."""
+        """Convert the floating-point tensors to bfloat16 and return this module; see :meth:`to`.
+
+        Examples
+        --------
+        >>> krt.nn.Linear(4, 2).bfloat16().weight.dtype.name
+        'bfloat16'
+        """
         return converted(self, "bfloat16")
 
     def type(self, dst_type: object) -> Self:
-        """Convert to another floating-point dtype and return this module; see :meth:`to`.
+        """Convert the floating-point tensors to another floating-point dtype and return this module.
 
         Parameters
         ----------
         dst_type : DType or str
             The dtype.
+
+        Raises
+        ------
+        DTypeError
+            `dst_type` is not a floating-point dtype.
+
+        Examples
+        --------
+        >>> krt.nn.Linear(4, 2).type("float64").weight.dtype.name
+        'float64'
         """
         return converted(self, dst_type)
 
