@@ -371,7 +371,7 @@ class Hardshrink(_Shrinking):
 
 
 class Softshrink(_Shrinking):
-    """Replace elements between ``-lambd`` and ``lambd`` by 0, and move others by `lambd` towards 0.
+    """Replace elements between ``-lambd`` and ``lambd`` by 0, and move others by `lambd` toward 0.
 
     Input and output have shape ``(*)``.
 

@@ -20,8 +20,8 @@ __all__ = ["Bilinear", "CosineSimilarity", "PairwiseDistance"]
 class CosineSimilarity(Module):
     """Compute the cosine of the angle between vectors along an axis.
 
-    Maps two tensors of shape ``(*, n, *)``, up to broadcasting, to ``(*, *)``; see
-    ``Tensor.cosine_similarity``.
+    Maps two tensors of shape ``(*, n, *)``, up to broadcasting, to the same without the axis of
+    size n; see ``Tensor.cosine_similarity``.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class CosineSimilarity(Module):
         self.dim, self.eps = integer(dim, "dim"), real(eps, "eps")
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Map two tensors of shape ``(*, n, *)``, up to broadcasting, to ``(*, *)``."""
+        """Map two tensors ``(*, n, *)`` to the same without the axis of size n."""
         return x1.cosine_similarity(x2, self.dim, self.eps)
 
     def extra_repr(self) -> str:

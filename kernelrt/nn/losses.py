@@ -92,6 +92,11 @@ class MSELoss(_Pair):
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the squared differences.
 
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes of input and target differ.
+
     Examples
     --------
     >>> loss = krt.nn.MSELoss()
@@ -112,6 +117,11 @@ class L1Loss(_Pair):
     ----------
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the absolute differences.
+
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -135,6 +145,12 @@ class SmoothL1Loss(_Pair):
         Reduction of the element losses.
     beta : float, default 1.0
         Error at which the loss changes from quadratic to linear.
+
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes of input and target differ, or `beta`
+        is negative.
 
     Examples
     --------
@@ -163,6 +179,12 @@ class HuberLoss(_Pair):
     delta : float, default 1.0
         Error, above 0, at which the loss changes from quadratic to linear.
 
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes of input and target differ, or `delta`
+        is not above 0.
+
     Examples
     --------
     >>> loss = krt.nn.HuberLoss(reduction="none", delta=2.0)
@@ -190,6 +212,11 @@ class KLDivLoss(_Pair):
         Reduction of the element losses; "batchmean" divides their sum by the batch size.
     log_target : bool, default False
         Whether the target holds log-probabilities, too.
+
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -220,6 +247,13 @@ class BCELoss(_Weighted):
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
 
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes of input and target differ.
+    DomainError
+        At run time, if the input or the target holds a number outside of [0, 1].
+
     Examples
     --------
     >>> loss = krt.nn.BCELoss()
@@ -246,6 +280,11 @@ class BCEWithLogitsLoss(_Weighted):
     pos_weight : Tensor, optional
         Factor of the losses whose target is 1, in a shape that broadcasts to ``(*)``; part of the
         state.
+
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -280,6 +319,13 @@ class NLLLoss(_Weighted):
         Class number whose samples are ignored.
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the losses of the samples.
+
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: target or weight do not fit the scores.
+    IndexBoundsError
+        At run time, if a class is out of range and is not `ignore_index`.
 
     Examples
     --------
@@ -316,6 +362,15 @@ class CrossEntropyLoss(NLLLoss):
     label_smoothing : float, default 0.0
         Part of each target, from 0 to 1, that is spread evenly over all classes.
 
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: target or weight do not fit the scores.
+    DTypeError
+        In a call: a target of class numbers holds floats.
+    IndexBoundsError
+        At run time, if a class is out of range and is not `ignore_index`.
+
     Examples
     --------
     >>> loss = krt.nn.CrossEntropyLoss()
@@ -346,6 +401,11 @@ class SoftMarginLoss(_Pair):
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
 
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes of input and target differ.
+
     Examples
     --------
     >>> loss = krt.nn.SoftMarginLoss()
@@ -367,6 +427,13 @@ class MultiLabelMarginLoss(_Pair):
     ----------
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the losses of the samples.
+
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes of input and target differ.
+    IndexBoundsError
+        At run time, if a class is out of range.
 
     Examples
     --------
@@ -391,6 +458,11 @@ class MultiLabelSoftMarginLoss(_Weighted):
         Weight of each class; part of the state.
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the losses of the samples.
+
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -423,7 +495,10 @@ class MultiMarginLoss(_Weighted):
     Raises
     ------
     ShapeError
-        `p` is neither 1 nor 2.
+        `p` is neither 1 nor 2, or `reduction` is another string; in a call: the target does not fit
+        the scores.
+    IndexBoundsError
+        At run time, if a class is out of range.
 
     Examples
     --------
@@ -475,6 +550,11 @@ class HingeEmbeddingLoss(_Margin):
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
 
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes do not broadcast.
+
     Examples
     --------
     >>> loss = krt.nn.HingeEmbeddingLoss(reduction="none")
@@ -505,6 +585,11 @@ class MarginRankingLoss(_Margin):
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
 
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes do not broadcast.
+
     Examples
     --------
     >>> loss = krt.nn.MarginRankingLoss(reduction="none")
@@ -532,6 +617,11 @@ class CosineEmbeddingLoss(_Margin):
         Cosine up to which a dissimilar pair has no loss.
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the losses of the pairs.
+
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -570,7 +660,8 @@ class TripletMarginLoss(_Margin):
     Raises
     ------
     ShapeError
-        `margin` is not above 0.
+        `margin` is not above 0, or `reduction` is another string; in a call: the shapes do not
+        broadcast.
 
     Examples
     --------
@@ -616,7 +707,7 @@ class TripletMarginWithDistanceLoss(_Margin):
     Raises
     ------
     ShapeError
-        `margin` is not above 0.
+        `margin` is not above 0, or `reduction` is another string.
 
     Examples
     --------
@@ -666,6 +757,11 @@ class PoissonNLLLoss(_Pair):
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
 
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes do not broadcast.
+
     Examples
     --------
     >>> loss = krt.nn.PoissonNLLLoss(log_input=False, reduction="none")
@@ -703,6 +799,14 @@ class GaussianNLLLoss(_Loss):
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the element losses.
 
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes do not broadcast, or `eps` is not
+        above 0.
+    DomainError
+        At run time, if a variance is below 0.
+
     Examples
     --------
     >>> loss = krt.nn.GaussianNLLLoss(reduction="none")
@@ -738,6 +842,13 @@ class CTCLoss(_Loss):
         Reduction of the losses of the samples. The mean first divides each by its target length.
     zero_infinity : bool, default False
         Whether infinite losses (no path is possible) and their gradients become 0.
+
+    Raises
+    ------
+    ShapeError
+        `reduction` is another string; in a call: the shapes do not fit.
+    IndexBoundsError
+        At run time, if a class or a length is out of range.
 
     Notes
     -----

@@ -744,7 +744,7 @@ class Module(Observed):
         return converted(self, "bfloat16")
 
     def type(self, dst_type: object) -> Self:
-        """Convert the floating-point tensors to another floating-point dtype and return this module.
+        """Convert the floating-point tensors to another dtype and return this module.
 
         Parameters
         ----------

@@ -357,8 +357,8 @@ class GRU(_Recurrent):
 
     Maps ``(steps, batch, input_size)`` to the outputs ``(steps, batch, directions * hidden_size)``
     and the final states ``(num_layers * directions, batch, hidden_size)``; the batch may be
-    missing. The order of the gates is reset, update, new. :class:`RNN` describes attributes and
-    errors.
+    missing. The order of the gates is reset, update, new. :class:`RNN` describes the errors and the
+    attributes, which have 3 * hidden_size rows here.
 
     Parameters
     ----------
@@ -407,8 +407,9 @@ class LSTM(_Recurrent):
 
     Maps ``(steps, batch, input_size)`` to the outputs ``(steps, batch, directions * hidden_size)``
     and a pair of final states, both ``(num_layers * directions, batch, hidden_size)``: the hidden
-    state and the cell state. The batch may be missing. The order of the gates is input, forget,
-    cell, output. :class:`RNN` describes attributes and errors.
+    state and the cell state. The batch may be missing. With `proj_size`, outputs and hidden states
+    have this width instead. The order of the gates is input, forget, cell, output. :class:`RNN`
+    describes the errors and the attributes, which have 4 * hidden_size rows here.
 
     Parameters
     ----------
