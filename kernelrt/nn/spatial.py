@@ -175,7 +175,7 @@ class _Convolution(Module):
 
 
 class Conv2d(_Convolution):
-    """Apply a two-dimensional cross-correlation to images.
+    """Apply a two-dimensional convolution (cross-correlation) to images.
 
     Maps ``(batch, in_channels, rows, columns)`` to ``(batch, out_channels, rows', columns')``; the
     batch may be missing. An axis of n elements becomes one of
@@ -232,7 +232,7 @@ class Conv2d(_Convolution):
 
 
 class Conv1d(_Convolution):
-    """Apply a one-dimensional cross-correlation to sequences.
+    """Apply a one-dimensional convolution (cross-correlation) to sequences.
 
     Maps ``(batch, in_channels, length)`` to ``(batch, out_channels, length')``; the batch may be
     missing. :class:`Conv2d` gives the size and describes the errors.
@@ -280,7 +280,7 @@ class Conv1d(_Convolution):
 
 
 class Conv3d(_Convolution):
-    """Apply a three-dimensional cross-correlation to volumes.
+    """Apply a three-dimensional convolution (cross-correlation) to volumes.
 
     Maps ``(batch, in_channels, depth, rows, columns)`` to
     ``(batch, out_channels, depth', rows', columns')``; the batch may be missing. :class:`Conv2d`
