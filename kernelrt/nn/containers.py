@@ -526,8 +526,8 @@ class ParameterDict(_Named):
     Examples
     --------
     >>> scales = krt.nn.ParameterDict({"low": krt.ones(2), "high": krt.ones(3)})
-    >>> {name: tensor.requires_grad for name, tensor in scales.items()}
-    {'low': True, 'high': True}
+    >>> scales["low"].requires_grad, scales["high"].shape
+    (True, (3,))
     """
 
     def _check(self, name: str, value: object) -> Tensor:

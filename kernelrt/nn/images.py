@@ -28,7 +28,7 @@ class _Function(Module):
 class PixelShuffle(_Function):
     """Rearrange channels into pixels; see ``Tensor.pixel_shuffle``.
 
-    Maps ``(*, C * r * r, H, W)`` to ``(*, C, H * r, W * r)``.
+    Maps an input of shape ``(*, C * r * r, H, W)`` to ``(*, C, H * r, W * r)``.
 
     Parameters
     ----------
@@ -54,7 +54,8 @@ class PixelShuffle(_Function):
 class PixelUnshuffle(_Function):
     """Rearrange pixels into channels, the inverse of :class:`PixelShuffle`.
 
-    Maps ``(*, C, H * r, W * r)`` to ``(*, C * r * r, H, W)``; see ``Tensor.pixel_unshuffle``.
+    Maps an input of shape ``(*, C, H * r, W * r)`` to ``(*, C * r * r, H, W)``; see
+    ``Tensor.pixel_unshuffle``.
 
     Parameters
     ----------
