@@ -19,6 +19,14 @@ __all__ = ["Adam", "AdamW"]
 class Adam(Optimizer):
     """Adam (Kingma and Ba, arXiv:1412.6980), as in ``torch.optim.Adam``.
 
+    The step ``t`` of a parameter ``p`` with gradient ``g``::
+
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g**2
+        p = p - lr * m / (1 - betas[0]**t) / (sqrt(v / (1 - betas[1]**t)) + eps)
+
+    ``m`` and ``v`` are in the state as ``exp_avg`` and ``exp_avg_sq``.
+
     Parameters
     ----------
     params : iterable of Tensor, or of dict
@@ -40,6 +48,17 @@ class Adam(Optimizer):
         Whether to subtract ``lr * weight_decay * param`` instead, as :class:`AdamW` does.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    The first step moves each element by about `lr`, whatever the size of its gradient:
+
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.Adam([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> w.round(decimals=4).tolist()
+    [0.75, -1.75]
     """
 
     _plain = True
@@ -116,6 +135,8 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101).
 
+    A step is that of :class:`Adam` without weight decay, after ``p = p * (1 - lr * weight_decay)``.
+
     Parameters
     ----------
     params, lr, betas, eps, amsgrad, maximize
@@ -124,6 +145,15 @@ class AdamW(Adam):
         Decoupled weight decay: each step subtracts ``lr * weight_decay * param``.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.AdamW([w], lr=0.5, weight_decay=0.5)
+    >>> (w * w).sum().backward()
+    >>> opt.step()                                   # w * (1 - 0.25) - 0.5 * sign(w)
+    >>> w.round(decimals=4).tolist()
+    [0.25, -1.0]
     """
 
     _plain = True

@@ -52,6 +52,14 @@ class _Moments(Optimizer):
 class Adamax(_Moments):
     """Adamax (Kingma and Ba, arXiv:1412.6980, section 7.1), as in ``torch.optim.Adamax``.
 
+    The step ``t`` of a parameter ``p`` with gradient ``g``::
+
+        m = betas[0] * m + (1 - betas[0]) * g
+        u = maximum(betas[1] * u, |g| + eps)
+        p = p - lr / (1 - betas[0]**t) * m / u
+
+    ``m`` and ``u`` are in the state as ``exp_avg`` and ``exp_inf``.
+
     Parameters
     ----------
     params : iterable of Tensor, or of dict
@@ -69,6 +77,15 @@ class Adamax(_Moments):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.Adamax([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> w.round(decimals=4).tolist()
+    [0.75, -1.75]
     """
 
     _plain = True
@@ -101,6 +118,17 @@ class Adamax(_Moments):
 class NAdam(_Moments):
     """Adam with Nesterov's momentum (Dozat, ICLR workshop 2016), as in ``torch.optim.NAdam``.
 
+    The step ``t`` of a parameter ``p`` with gradient ``g``, with the momentum ``mu[t]`` of step t
+    (see `momentum_decay`)::
+
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g**2
+        c = mu[1] * ... * mu[t]
+        s = (1 - mu[t]) / (1 - c) * g + mu[t + 1] / (1 - c * mu[t + 1]) * m
+        p = p - lr * s / (sqrt(v / (1 - betas[1]**t)) + eps)
+
+    ``m``, ``v`` and ``c`` are in the state as ``exp_avg``, ``exp_avg_sq`` and ``mu_product``.
+
     Parameters
     ----------
     params : iterable of Tensor, or of dict
@@ -122,6 +150,15 @@ class NAdam(_Moments):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.NAdam([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> np.round(w.tolist(), 2).tolist()
+    [0.74, -1.74]
     """
 
     _plain = True
@@ -179,6 +216,18 @@ def decayed(group: Group, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
 class RAdam(_Moments):
     """Rectified Adam (Liu and others, arXiv:1908.03265), as in ``torch.optim.RAdam``.
 
+    The step ``t`` of a parameter ``p`` with gradient ``g``::
+
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g**2
+        r = r_max - 2 * t * betas[1]**t / (1 - betas[1]**t)
+        s = sqrt((r - 4) * (r - 2) * r_max / ((r_max - 4) * (r_max - 2) * r))
+        p = p - lr * s * m / (1 - betas[0]**t) / ((sqrt(v) + eps) / sqrt(1 - betas[1]**t))
+
+    Here ``r_max`` is ``2 / (1 - betas[1]) - 1``. In the first steps, as long as ``r`` is at most 5,
+    the last line is ``p = p - lr * m / (1 - betas[0]**t)``. ``m`` and ``v`` are in the state as
+    ``exp_avg`` and ``exp_avg_sq``.
+
     Parameters
     ----------
     params : iterable of Tensor, or of dict
@@ -197,6 +246,15 @@ class RAdam(_Moments):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.RAdam([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> opt.step()                                   # as SGD in the first steps
+    >>> w.round(decimals=4).tolist()
+    [0.5, -1.0]
     """
 
     _plain = True

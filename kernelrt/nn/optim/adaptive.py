@@ -27,6 +27,16 @@ def penalized(group: Group, param: Tensor, grad: Tensor) -> Tensor:
 class RMSprop(Optimizer):
     """RMSprop (Hinton's lecture 6e; Graves, arXiv:1308.0850), as in ``torch.optim.RMSprop``.
 
+    The step of a parameter ``p`` with gradient ``g``::
+
+        v = alpha * v + (1 - alpha) * g**2
+        b = momentum * b + g / (sqrt(v) + eps)
+        p = p - lr * b
+
+    ``v`` and ``b`` are in the state as ``square_avg`` and ``momentum_buffer``. If `centered` is
+    true, the running mean of ``g`` (``grad_avg``), squared, is subtracted from ``v`` in the second
+    line.
+
     Parameters
     ----------
     params : iterable of Tensor, or of dict
@@ -47,6 +57,15 @@ class RMSprop(Optimizer):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.RMSprop([w], lr=0.25, alpha=0.75)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> w.round(decimals=4).tolist()
+    [0.5, -1.5]
     """
 
     _plain = True
@@ -102,6 +121,13 @@ class RMSprop(Optimizer):
 class Adagrad(Optimizer):
     """Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011), as in ``torch.optim.Adagrad``.
 
+    The step ``t``, counted from 0, of a parameter ``p`` with gradient ``g``::
+
+        v = v + g**2
+        p = p - lr / (1 + lr_decay * t) * g / (sqrt(v) + eps)
+
+    ``v`` is in the state as ``sum``.
+
     Parameters
     ----------
     params : iterable of Tensor, or of dict
@@ -120,6 +146,15 @@ class Adagrad(Optimizer):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.Adagrad([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> w.round(decimals=4).tolist()
+    [0.75, -1.75]
     """
 
     _plain = True
@@ -164,6 +199,15 @@ class Adagrad(Optimizer):
 class Adadelta(Optimizer):
     """Adadelta (Zeiler, arXiv:1212.5701), as in ``torch.optim.Adadelta``.
 
+    The step of a parameter ``p`` with gradient ``g``::
+
+        v = rho * v + (1 - rho) * g**2
+        d = sqrt(u + eps) / sqrt(v + eps) * g
+        u = rho * u + (1 - rho) * d**2
+        p = p - lr * d
+
+    ``v`` and ``u`` are in the state as ``square_avg`` and ``acc_delta``.
+
     Parameters
     ----------
     params : iterable of Tensor, or of dict
@@ -180,6 +224,15 @@ class Adadelta(Optimizer):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.Adadelta([w], lr=0.25, rho=0.75, eps=1.0)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> np.round(w.tolist(), 2).tolist()
+    [0.65, -1.55]
     """
 
     _plain = True

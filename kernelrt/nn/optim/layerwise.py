@@ -34,7 +34,16 @@ class LAMB(Optimizer):
     """LAMB (You and others, arXiv:1904.00962, algorithm 2), for large batches.
 
     The step of each parameter (Adam's step plus weight decay) is scaled to the norm of the
-    parameter: by ``|param| / |step|``, or by 1 if either norm is 0.
+    parameter: by ``|param| / |step|``, or by 1 if either norm is 0. The step ``t`` of a parameter
+    ``p`` with gradient ``g``::
+
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g**2
+        s = m / (1 - betas[0]**t) / (sqrt(v / (1 - betas[1]**t)) + eps) + weight_decay * p
+        p = p - lr * |p| / |s| * s
+
+    ``m`` and ``v`` are in the state as ``exp_avg`` and ``exp_avg_sq``. PyTorch has no optimizer of
+    this name.
 
     Parameters
     ----------
@@ -52,6 +61,15 @@ class LAMB(Optimizer):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([2.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.LAMB([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> opt.step()                                   # each element moves by a quarter of itself
+    >>> w.round(decimals=4).tolist()
+    [1.5, -1.5]
     """
 
     _plain = True
@@ -108,7 +126,17 @@ def _epsilons(name: str, value: object) -> tuple[float | None, float]:
 class Adafactor(Optimizer):
     """Adafactor (Shazeer and Stern, arXiv:1804.04235), as in ``torch.optim.Adafactor``.
 
-    For matrices it keeps only the mean squares of rows and columns.
+    The step ``t`` of a parameter ``p`` with gradient ``g``::
+
+        v = v + (g**2 - v) * t**beta2_decay
+        u = g / maximum(sqrt(v), eps[0])
+        a = max(eps[1], rms(p)) * min(lr, 1 / sqrt(t))
+        p = p * (1 - lr * weight_decay) - a * u / max(1, rms(u) / d)
+
+    Here ``rms`` is the root of the mean square. For a parameter of shape ``(..., n, m)``, ``v`` is
+    not stored: it is computed from the mean squares of rows, ``(..., n, 1)``, and of columns,
+    ``(..., 1, m)``. They are in the state as ``row_var`` and ``col_var``; ``v`` of other parameters
+    is in the state as ``variance``.
 
     Parameters
     ----------
@@ -130,6 +158,20 @@ class Adafactor(Optimizer):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Raises
+    ------
+    ShapeError
+        `beta2_decay` is above 0, or `d` is below 1.
+
+    Examples
+    --------
+    >>> w = krt.tensor([[3.0, 0.0], [0.0, 4.0]], requires_grad=True)
+    >>> opt = krt.optim.Adafactor([w], lr=0.5)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> opt.state[w]["row_var"].tolist(), opt.state[w]["col_var"].tolist()
+    ([[18.0], [32.0]], [[18.0, 32.0]])
     """
 
     _plain = True
@@ -224,7 +266,21 @@ class Muon(Optimizer):
     """Muon (Jordan and others, 2024), for matrices, as in ``torch.optim.Muon``.
 
     Each step follows the momentum, made nearly orthogonal by Newton-Schulz iterations. kernelrt
-    computes them in the accumulation dtype of the parameter, PyTorch in bfloat16.
+    computes them in the accumulation dtype of the parameter, PyTorch in bfloat16. The step of a
+    matrix ``p`` with gradient ``g``::
+
+        b = momentum * b + (1 - momentum) * g
+        s = (1 - momentum) * g + momentum * b        # without nesterov: b
+        p = p * (1 - lr * weight_decay) - lr * factor * orthogonal(s)
+
+    ``factor`` is that of `adjust_lr_fn`, and ``b`` is in the state as ``momentum_buffer``.
+    ``orthogonal`` divides its argument by the norm, and then repeats, with the coefficients ``(a,
+    b, c)``::
+
+        y = x @ x.T
+        x = a * x + (b * y + c * y @ y) @ x
+
+    The default coefficients are Keller Jordan's (kellerjordan.github.io/posts/muon).
 
     Parameters
     ----------
@@ -253,7 +309,18 @@ class Muon(Optimizer):
     Raises
     ------
     ShapeError
-        A parameter is not a matrix.
+        A parameter is not a matrix, or `ns_steps` is 100 or more.
+
+    Examples
+    --------
+    >>> w = krt.tensor([[4.0, 0.0], [0.0, 4.0]], requires_grad=True)
+    >>> opt = krt.optim.Muon([w], lr=0.5, weight_decay=0.0)
+    >>> (w * w).sum().backward()
+    >>> before = w.detach().clone()
+    >>> opt.step()
+    >>> moved = before - w.detach()                  # about 0.5 times the identity matrix
+    >>> moved[0, 1].item(), 0.25 < moved[0, 0].item() < 0.75
+    (0.0, True)
     """
 
     _plain = True

@@ -34,6 +34,10 @@ class LBFGS(Optimizer):
     A step evaluates the loss several times and branches on its value, so it cannot be part of a
     jitted function. The closure may call a jitted function that computes loss and gradients.
 
+    Each iteration moves the parameters along ``-H @ g``, where ``g`` is the gradient and ``H`` an
+    approximation of the inverse Hessian matrix, from the last `history_size` changes of parameters
+    and gradients.
+
     Parameters
     ----------
     params : iterable of Tensor
@@ -47,11 +51,30 @@ class LBFGS(Optimizer):
     tolerance_grad : float
         A step ends when no element of the gradient exceeds this.
     tolerance_change : float
-        A step ends when neither a parameter nor the loss changes by more.
+        A step ends when no parameter changes by more than this, or the loss by less.
     history_size : int
         Number of past gradient changes to keep.
     line_search_fn : "strong_wolfe" or None
         Method that finds the step length.
+
+    Raises
+    ------
+    ShapeError
+        There is more than one parameter group.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.LBFGS([w], line_search_fn="strong_wolfe")
+    >>> def closure():
+    ...     opt.zero_grad()
+    ...     loss = ((w - 3) ** 2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> opt.step(closure).item()                     # the loss before the step
+    29.0
+    >>> w.round(decimals=4).tolist()
+    [3.0, 3.0]
     """
 
     _plain = True
@@ -100,6 +123,13 @@ class LBFGS(Optimizer):
         -------
         object
             Result of the first call of the closure.
+
+        Raises
+        ------
+        DTypeError
+            There is no closure, or it returns anything but one number.
+        JitError
+            The call is inside a traced function.
         """
         if not callable(closure):
             raise DTypeError(
@@ -213,7 +243,13 @@ class LBFGS(Optimizer):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> state_dicts.IncompatibleKeys:
-        """Restore the state that :meth:`state_dict` returned."""
+        """Restore the state that :meth:`state_dict` returned.
+
+        Raises
+        ------
+        StateError
+            The state dict is PyTorch's, entries of the history are missing, or shapes do not fit.
+        """
         if "param_groups" in state_dict:
             raise StateError(
                 "state_dict: LBFGS cannot load a state dict of PyTorch; start with a new history"

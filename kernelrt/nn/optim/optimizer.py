@@ -92,6 +92,34 @@ class Optimizer(Hyper):
         There are no parameters, a parameter is given twice, or `lr` is negative.
     UnknownNameError
         A group has a key that is not a hyperparameter of this optimizer.
+
+    Examples
+    --------
+    Groups with different learning rates, one of which changes later:
+
+    >>> model = krt.nn.Linear(2, 1)
+    >>> opt = krt.optim.SGD([
+    ...     {"params": [model.weight]},
+    ...     {"params": [model.bias], "lr": 0.5},
+    ... ], lr=0.25)
+    >>> opt.param_groups[0]["lr"] = 0.125
+    >>> [group["lr"] for group in opt.param_groups]
+    [0.125, 0.5]
+
+    An optimizer of your own defines ``step``:
+
+    >>> class Signs(krt.optim.Optimizer):
+    ...     def step(self):
+    ...         with krt.no_grad():
+    ...             for group in self.param_groups:
+    ...                 for p in group["params"]:
+    ...                     p.sub_(p.grad.sign() * group["lr"])
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = Signs([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> w.tolist()
+    [0.75, -1.75]
     """
 
     def __init__(
@@ -134,6 +162,23 @@ class Optimizer(Hyper):
         param_group : dict
             ``"params"``: a tensor or an iterable of tensors. The other keys are hyperparameters;
             their defaults are those given to the optimizer.
+
+        Raises
+        ------
+        DTypeError
+            ``"params"`` holds anything but floating-point tensors.
+        JitError
+            The call is inside a traced function.
+        ShapeError
+            A parameter is in the optimizer already.
+
+        Examples
+        --------
+        >>> v, w = (krt.zeros(2, requires_grad=True) for _ in range(2))
+        >>> opt = krt.optim.SGD([v], lr=0.25)
+        >>> opt.add_param_group({"params": w, "lr": 0.5})
+        >>> [group["lr"] for group in opt.param_groups]
+        [0.25, 0.5]
         """
         if is_tracing():
             raise JitError(
@@ -168,7 +213,8 @@ class Optimizer(Hyper):
     def lr(self) -> float | Tensor:
         """Learning rate of the first group; inside a traced function, the tensor that holds it.
 
-        Setting it sets the learning rate of all groups.
+        Setting it sets the learning rate of all groups. It is a float, or a float64 array if each
+        member of a population has its own.
         """
         rate: float | Tensor = self.param_groups[0]["lr"]
         return rate
@@ -185,6 +231,13 @@ class Optimizer(Hyper):
         The optimizers of kernelrt keep their state in tensors that plans update; read it here. A
         class with a ``step`` of its own stores its state here; tensors and numbers are part of its
         :meth:`state_dict`.
+
+        Examples
+        --------
+        >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+        >>> opt = krt.optim.Adam([w])
+        >>> sorted(opt.state[w]), opt.state[w]["exp_avg"].tolist()
+        (['exp_avg', 'exp_avg_sq', 'step'], [0.0, 0.0])
         """
         for group in self.param_groups:
             for i, param in enumerate(group.params):
@@ -208,7 +261,26 @@ class Optimizer(Hyper):
             raise
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients of all parameters, or replace them by zeros."""
+        """Drop the gradients of all parameters, or replace them by zeros.
+
+        Parameters
+        ----------
+        set_to_none : bool
+            Whether to set each ``grad`` to None, so that the next step skips parameters without a
+            new gradient. Otherwise each gradient becomes zeros.
+
+        Examples
+        --------
+        >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+        >>> opt = krt.optim.SGD([w])
+        >>> (w * w).sum().backward()
+        >>> opt.zero_grad(set_to_none=False)
+        >>> w.grad.tolist()
+        [0.0, 0.0]
+        >>> opt.zero_grad()
+        >>> w.grad is None
+        True
+        """
         for param in self.params:
             if set_to_none:
                 param.grad = None
@@ -222,6 +294,20 @@ class Optimizer(Hyper):
         ----------
         closure : callable, optional
             Called first, to compute the gradients. Its result is returned.
+
+        Returns
+        -------
+        object
+            Result of `closure`; None without one.
+
+        Examples
+        --------
+        >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+        >>> opt = krt.optim.SGD([w], lr=0.25)
+        >>> (w * w).sum().backward()
+        >>> opt.step()
+        >>> w.tolist()
+        [0.5, -1.0]
         """
         loss: _T | None = None
         if closure is not None:
@@ -319,10 +405,21 @@ class Optimizer(Hyper):
         tensors as "state.INDEX.NAME", with the index of the parameter, and numbers as
         "numbers.INDEX.NAME".
 
+        Returns
+        -------
+        dict of str to Tensor
+            Names such as "lr", "step" and "exp_avg.0", with the index of the parameter.
+
         Raises
         ------
         StateError
             A class of your own keeps anything but tensors and numbers in :attr:`state`.
+
+        Examples
+        --------
+        >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+        >>> sorted(krt.optim.Adam([w]).state_dict())
+        ['exp_avg.0', 'exp_avg_sq.0', 'lr', 'step']
         """
         found = tree.tensors_by_name(self)
         if self._has_own_state():
@@ -340,8 +437,33 @@ class Optimizer(Hyper):
     ) -> IncompatibleKeys:
         """Copy values into the state, in place; see :func:`kernelrt.nn.load_state_dict`.
 
-        A state dict of PyTorch's optimizer of the same name is accepted, too; it also sets the
-        hyperparameters.
+        Parameters
+        ----------
+        state_dict : mapping of str to array_like
+            Result of :meth:`state_dict`. A state dict of PyTorch's optimizer of the same name is
+            accepted, too; it also sets the hyperparameters.
+        strict : bool
+            Whether the names must be exactly those of :meth:`state_dict`.
+
+        Returns
+        -------
+        IncompatibleKeys
+            The missing and the unexpected names; both lists are empty if `strict`.
+
+        Raises
+        ------
+        StateError
+            Names are missing or unexpected (if `strict`), shapes or dtypes do not fit, or the
+            parameter groups of PyTorch's state dict have other sizes.
+
+        Examples
+        --------
+        >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+        >>> opt, other = krt.optim.SGD([w], lr=0.25), krt.optim.SGD([w], lr=0.5)
+        >>> opt.load_state_dict(other.state_dict())
+        IncompatibleKeys(missing_keys=[], unexpected_keys=[])
+        >>> opt.lr
+        0.5
         """
         given: object = state_dict
         is_torchs = isinstance(given, Mapping) and {"state", "param_groups"} <= set(given)

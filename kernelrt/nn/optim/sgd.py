@@ -23,6 +23,15 @@ __all__ = ["SGD"]
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum, as in ``torch.optim.SGD``.
 
+    The step of a parameter ``p`` with gradient ``g``::
+
+        b = momentum * b + (1 - dampening) * g
+        p = p - lr * b                       # with nesterov: p - lr * (g + momentum * b)
+
+    ``b`` is in the state as ``momentum_buffer``. Without momentum, ``b`` is ``g``. Nesterov's
+    momentum is that of Sutskever and others (On the importance of initialization and momentum in
+    deep learning, ICML 2013).
+
     Parameters
     ----------
     params : iterable of Tensor, or of dict
@@ -42,6 +51,23 @@ class SGD(Optimizer):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Raises
+    ------
+    ShapeError
+        `nesterov` without a momentum, or with a dampening.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.SGD([w], lr=0.25, momentum=0.5)
+    >>> for _ in range(2):
+    ...     opt.zero_grad()
+    ...     (w * w).sum().backward()
+    ...     opt.step()
+    ...     print(w.tolist())
+    [0.5, -1.0]
+    [0.0, 0.0]
     """
 
     _plain = True

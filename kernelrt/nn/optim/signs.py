@@ -45,6 +45,15 @@ def _interval(name: str, value: object) -> tuple[float, ...]:
 class Rprop(Optimizer):
     """Resilient propagation (Riedmiller and Braun, ICNN 1993), as in ``torch.optim.Rprop``.
 
+    The step of an element ``p`` with gradient ``g`` and step size ``s``::
+
+        s = s * etas[1]             # if g has the sign of the previous gradient
+        s = s * etas[0]; g = 0      # if the sign changed
+        s = clamp(s, step_sizes[0], step_sizes[1])
+        p = p - s * sign(g)
+
+    ``s`` and the previous gradient are in the state as ``step_size`` and ``prev``.
+
     Parameters
     ----------
     params : iterable of Tensor, or of dict
@@ -59,6 +68,18 @@ class Rprop(Optimizer):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.Rprop([w], lr=0.25, etas=(0.5, 2.0))
+    >>> for _ in range(2):
+    ...     opt.zero_grad()
+    ...     (w * w).sum().backward()
+    ...     opt.step()
+    ...     print(w.tolist())
+    [0.75, -1.75]
+    [0.25, -1.25]
     """
 
     _plain = True
@@ -99,6 +120,14 @@ class Rprop(Optimizer):
 class Lion(Optimizer):
     """Lion (Chen and others, arXiv:2302.06675, algorithm 2).
 
+    The step of a parameter ``p`` with gradient ``g``::
+
+        c = betas[0] * m + (1 - betas[0]) * g
+        p = p * (1 - lr * weight_decay) - lr * sign(c)
+        m = betas[1] * m + (1 - betas[1]) * g
+
+    ``m`` is in the state as ``exp_avg``. PyTorch has no optimizer of this name.
+
     Parameters
     ----------
     params : iterable of Tensor, or of dict
@@ -113,6 +142,15 @@ class Lion(Optimizer):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.Lion([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> opt.step()
+    >>> w.tolist()
+    [0.75, -1.75]
     """
 
     _plain = True
@@ -150,7 +188,16 @@ class Lion(Optimizer):
 class ASGD(Optimizer):
     """Averaged SGD (Polyak and Juditsky, SIAM J. Control Optim. 30, 1992), as ``torch.optim.ASGD``.
 
-    The averages are in the state ``ax``.
+    The step ``t`` of a parameter ``p`` with gradient ``g``::
+
+        p = p * (1 - lambd * eta) - eta * g
+        a = a + mu * (p - a)
+        eta = lr / (1 + lambd * lr * t)**alpha
+        mu = 1 / max(1, t - t0)
+
+    In the first step, ``eta`` is `lr`. The averages ``a`` are in the state as ``ax``: they are
+    equal to the parameters up to step ``t0 + 2``, and from then on the mean of the parameters since
+    that step.
 
     Parameters
     ----------
@@ -170,6 +217,21 @@ class ASGD(Optimizer):
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> w = krt.tensor([1.0, -2.0], requires_grad=True)
+    >>> opt = krt.optim.ASGD([w], lr=0.25, lambd=0.0, t0=0.0)
+    >>> for _ in range(3):
+    ...     opt.zero_grad()
+    ...     (w * w).sum().backward()
+    ...     opt.step()
+    ...     print(w.tolist())
+    [0.5, -1.0]
+    [0.25, -0.5]
+    [0.125, -0.25]
+    >>> opt.state[w]["ax"].tolist()                  # the mean of the last two
+    [0.1875, -0.375]
     """
 
     _plain = True

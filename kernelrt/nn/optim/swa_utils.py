@@ -33,7 +33,20 @@ ManyFunction = Callable[[list[Tensor], list[Tensor], Tensor], None]
 
 
 def get_swa_avg_fn() -> AverageFunction:
-    """Return the update function of a running mean of all values."""
+    """Return the update function of a running mean of all values.
+
+    Returns
+    -------
+    callable
+        Function of the average, the value and the number of averaged values; it returns ``average +
+        (value - average) / (count + 1)``.
+
+    Examples
+    --------
+    >>> mean = krt.optim.swa_utils.get_swa_avg_fn()
+    >>> mean(krt.tensor([2.0]), krt.tensor([4.0]), krt.tensor(1)).tolist()
+    [3.0]
+    """
 
     def mean(averaged: Tensor, value: Tensor, count: Tensor) -> Tensor:
         return averaged + (value - averaged) / (count + 1).cast(averaged.dtype)
@@ -48,6 +61,23 @@ def get_ema_avg_fn(decay: float = 0.999) -> AverageFunction:
     ----------
     decay : float
         Weight of the old average, from 0 to 1.
+
+    Returns
+    -------
+    callable
+        Function of the average, the value and the number of averaged values; it returns ``decay *
+        average + (1 - decay) * value``.
+
+    Raises
+    ------
+    ShapeError
+        `decay` is below 0 or above 1.
+
+    Examples
+    --------
+    >>> moving = krt.optim.swa_utils.get_ema_avg_fn(0.75)
+    >>> moving(krt.tensor([2.0]), krt.tensor([4.0]), krt.tensor(1)).tolist()
+    [2.5]
     """
     share = fraction("decay", decay)
 
@@ -66,12 +96,45 @@ def _many(function: AverageFunction) -> ManyFunction:
 
 
 def get_swa_multi_avg_fn() -> ManyFunction:
-    """Return the update function of a running mean, for lists of tensors."""
+    """Return the update function of a running mean, for lists of tensors.
+
+    Returns
+    -------
+    callable
+        Function of the averages, the values and the number of averaged values; it assigns the new
+        averages to the old ones.
+
+    Examples
+    --------
+    >>> averages, values = [krt.tensor([2.0])], [krt.tensor([4.0])]
+    >>> krt.optim.swa_utils.get_swa_multi_avg_fn()(averages, values, krt.tensor(1))
+    >>> averages[0].tolist()
+    [3.0]
+    """
     return _many(get_swa_avg_fn())
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> ManyFunction:
-    """Return the update function of an exponential moving average, for lists of tensors."""
+    """Return the update function of an exponential moving average, for lists of tensors.
+
+    Parameters
+    ----------
+    decay : float
+        Weight of the old average, from 0 to 1.
+
+    Returns
+    -------
+    callable
+        Function of the averages, the values and the number of averaged values; it assigns the new
+        averages to the old ones.
+
+    Examples
+    --------
+    >>> averages, values = [krt.tensor([2.0])], [krt.tensor([4.0])]
+    >>> krt.optim.swa_utils.get_ema_multi_avg_fn(0.75)(averages, values, krt.tensor(1))
+    >>> averages[0].tolist()
+    [2.5]
+    """
     return _many(get_ema_avg_fn(decay))
 
 
@@ -98,6 +161,24 @@ class AveragedModel(Module):
         The averaged copy.
     n_averaged : Tensor
         Number of averaged values, int64 of shape ().
+
+    Raises
+    ------
+    DTypeError
+        `model` is not a Module.
+    ShapeError
+        Both `avg_fn` and `multi_avg_fn` are given.
+
+    Examples
+    --------
+    >>> model = krt.nn.Linear(1, 1)
+    >>> averaged = krt.optim.swa_utils.AveragedModel(model)
+    >>> for value in (1.0, 3.0):
+    ...     with krt.no_grad():
+    ...         _ = model.weight.fill_(value)
+    ...     averaged.update_parameters(model)
+    >>> averaged.module.weight.tolist(), averaged.n_averaged.item()
+    ([[2.0]], 2)
     """
 
     def __init__(
@@ -127,6 +208,16 @@ class AveragedModel(Module):
         """Add the parameters of `model` to the averages; the first call copies them.
 
         A jitted function may call this.
+
+        Parameters
+        ----------
+        model : Module
+            Module with parameters of the same shapes, usually the one that this one was made from.
+
+        Raises
+        ------
+        ShapeError
+            A parameter has another shape than its average.
         """
         mine, other = (_split(m, both=self.use_buffers) for m in (self.module, model))
         for (name, a), (_, b) in zip(mine[0] + mine[1], other[0] + other[1], strict=True):
@@ -169,7 +260,10 @@ def _split(model: Module, *, both: bool) -> tuple[Named, Named]:
 
 
 class SWALR(LRScheduler):
-    """Anneal the learning rate to a constant, for weight averaging (arXiv:1803.05407).
+    """Anneal the learning rate to a constant, for stochastic weight averaging.
+
+    The averaging is that of Izmailov and others (Averaging Weights Leads to Wider Optima and Better
+    Generalization, arXiv:1803.05407, 2018).
 
     Parameters
     ----------
@@ -183,6 +277,18 @@ class SWALR(LRScheduler):
         Shape of the curve.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.swa_utils.SWALR(opt, 0.5, anneal_epochs=2, anneal_strategy="linear")
+    >>> for _ in range(3):
+    ...     print(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    1.0
+    0.75
+    0.5
     """
 
     def __init__(
@@ -223,11 +329,18 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
     Parameters
     ----------
     loader : iterable
-        Batches. For a tuple or list, its first item is passed to the model.
+        Batches: input tensors, or tuples or lists whose first item is the input.
     model : Module
         Its modules with ``running_mean`` and ``running_var`` are updated in place.
     device : str, optional
         "cpu", the only device.
+
+    Examples
+    --------
+    >>> model = krt.nn.Sequential(krt.nn.BatchNorm1d(1))
+    >>> krt.optim.swa_utils.update_bn([krt.tensor([[1.0], [3.0]])], model)
+    >>> model[0].running_mean.tolist(), model[0].running_var.tolist()
+    ([2.0], [2.0])
     """
     if device not in (None, "cpu"):
         raise ShapeError(f"device: expected 'cpu', not {device!r}")
