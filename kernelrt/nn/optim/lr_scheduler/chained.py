@@ -56,6 +56,28 @@ class SequentialLR(_Composed):
         First epoch of each schedule except the first schedule.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Raises
+    ------
+    DTypeError
+        An item of `schedulers` is not a schedule, or needs a metric.
+    ShapeError
+        `schedulers` is empty or belongs to another optimizer, or `milestones` has another number of
+        epochs than expected or is not in ascending order.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> warmup = krt.optim.lr_scheduler.ConstantLR(opt, 0.5, total_iters=9)
+    >>> decay = krt.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+    >>> schedule = krt.optim.lr_scheduler.SequentialLR(opt, [warmup, decay], milestones=[2])
+    >>> rates = []
+    >>> for _ in range(5):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 0.5, 1.0, 0.5, 0.25]
     """
 
     def __init__(
@@ -82,7 +104,20 @@ class SequentialLR(_Composed):
         self._last_lr = first.get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
-        """Set the learning rates of the next epoch."""
+        """Set the learning rates of the next epoch. Call it after the optimizer's step.
+
+        Parameters
+        ----------
+        epoch : None
+            Must be None.
+
+        Raises
+        ------
+        JitError
+            The call is inside a traced function.
+        ShapeError
+            `epoch` is not None: a composed schedule cannot jump.
+        """
         _no_epoch(epoch)
         outside(self)
         self.last_epoch += 1
@@ -104,6 +139,27 @@ class ChainedScheduler(_Composed):
         Schedules of the same optimizer.
     optimizer : Optimizer, optional
         Optimizer of the schedules; by default that of the first.
+
+    Raises
+    ------
+    DTypeError
+        An item of `schedulers` is not a schedule, or needs a metric.
+    ShapeError
+        `schedulers` is empty, or a schedule belongs to another optimizer.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> warmup = krt.optim.lr_scheduler.ConstantLR(opt, 0.5, total_iters=2)
+    >>> decay = krt.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+    >>> schedule = krt.optim.lr_scheduler.ChainedScheduler([warmup, decay])
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 0.25, 0.25, 0.125]
     """
 
     def __init__(
@@ -118,7 +174,20 @@ class ChainedScheduler(_Composed):
         self._last_lr = self._rates()
 
     def step(self, epoch: int | None = None) -> None:
-        """Set the learning rates of the next epoch."""
+        """Set the learning rates of the next epoch. Call it after the optimizer's step.
+
+        Parameters
+        ----------
+        epoch : None
+            Must be None.
+
+        Raises
+        ------
+        JitError
+            The call is inside a traced function.
+        ShapeError
+            `epoch` is not None: a composed schedule cannot jump.
+        """
         _no_epoch(epoch)
         for schedule in self._schedulers:
             schedule.step()
@@ -181,6 +250,19 @@ class ReduceLROnPlateau(LRScheduler):
     -----
     If the learning rate is a vector, one number for each member of a population, the metric may be
     a vector, too: each member's learning rate then follows its own metric.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.ReduceLROnPlateau(opt, factor=0.5, patience=1)
+    >>> for loss in (3.0, 2.0, 2.0, 2.0):
+    ...     opt.step()
+    ...     schedule.step(loss)
+    ...     print(opt.lr)
+    1.0
+    1.0
+    1.0
+    0.5
     """
 
     def __init__(

@@ -19,7 +19,15 @@ __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Anneal along a half cosine to `eta_min`, then restart (SGDR, arXiv:1608.03983).
+    """Anneal along a half cosine to `eta_min`, then restart.
+
+    The learning rate ``t`` epochs after a restart, with ``T_i`` epochs between this restart and the
+    next::
+
+        eta_min + (initial_lr - eta_min) * (1 + cos(pi * t / T_i)) / 2
+
+    The method is Loshchilov and Hutter's (SGDR: Stochastic Gradient Descent with Warm Restarts,
+    arXiv:1608.03983, 2016).
 
     Parameters
     ----------
@@ -33,6 +41,18 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         Minimum learning rate.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, 2, T_mult=2)
+    >>> rates = []
+    >>> for _ in range(7):
+    ...     rates.append(round(opt.lr, 3))
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 1.0, 0.854, 0.5, 0.146, 1.0]
     """
 
     def __init__(
@@ -51,7 +71,20 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """Set the learning rates of the next epoch, or of `epoch`, which may be fractional."""
+        """Set the learning rates of the next epoch, or of `epoch`, which may be fractional.
+
+        Parameters
+        ----------
+        epoch : float, optional
+            Epoch to jump to, at least 0; for example ``epoch + batch / batches`` after each batch.
+
+        Raises
+        ------
+        JitError
+            The call is inside a traced function.
+        ShapeError
+            `epoch` is negative.
+        """
         outside(self)
         if epoch is None and self.last_epoch < 0:
             epoch = 0
@@ -132,7 +165,10 @@ class _Cycle(LRScheduler):
 
 
 class CyclicLR(_Cycle):
-    """Cycle the learning rate between two bounds (Smith, arXiv:1506.01186).
+    """Cycle the learning rate between two bounds.
+
+    The method is Smith's (Cyclical Learning Rates for Training Neural Networks, arXiv:1506.01186,
+    2015). Call ``step`` after each batch.
 
     Parameters
     ----------
@@ -156,6 +192,24 @@ class CyclicLR(_Cycle):
         Bounds of the momentum.
     last_epoch : int
         Step after which to resume; -1 starts anew.
+
+    Raises
+    ------
+    ShapeError
+        `cycle_momentum` is true, but the optimizer has neither a momentum nor betas.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.CyclicLR(
+    ...     opt, 0.5, 1.0, step_size_up=2, cycle_momentum=False)
+    >>> rates = []
+    >>> for _ in range(6):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 0.75, 1.0, 0.75, 0.5, 0.75]
     """
 
     _unsaved: ClassVar[tuple[str, ...]] = ("optimizer", "_scale")
@@ -220,7 +274,10 @@ class CyclicLR(_Cycle):
 
 
 class OneCycleLR(_Cycle):
-    """Raise the learning rate once, then lower it below its start (Smith, Topin, arXiv:1708.07120).
+    """Raise the learning rate once, then lower it below its start.
+
+    The method is Smith and Topin's (Super-Convergence: Very Fast Training of Neural Networks Using
+    Large Learning Rates, arXiv:1708.07120, 2017). Call ``step`` after each batch.
 
     Parameters
     ----------
@@ -249,6 +306,26 @@ class OneCycleLR(_Cycle):
         to the final one.
     last_epoch : int
         Step after which to resume; -1 starts anew.
+
+    Raises
+    ------
+    ShapeError
+        `total_steps` is missing, a step exceeds it, or `cycle_momentum` is true although the
+        optimizer has neither a momentum nor betas.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.OneCycleLR(
+    ...     opt, 1.0, total_steps=4, pct_start=0.5, anneal_strategy="linear", cycle_momentum=False,
+    ...     div_factor=4.0, final_div_factor=2.0)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [0.25, 1.0, 0.5625, 0.125]
     """
 
     def __init__(

@@ -56,6 +56,18 @@ class StepLR(_Factor):
         Factor of each change.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.StepLR(opt, 2, gamma=0.5)
+    >>> rates = []
+    >>> for _ in range(5):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 1.0, 0.5, 0.5, 0.25]
     """
 
     def __init__(
@@ -86,6 +98,18 @@ class MultiStepLR(_Factor):
         Factor of each change.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.MultiStepLR(opt, [1, 3], gamma=0.5)
+    >>> rates = []
+    >>> for _ in range(5):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.5, 0.25, 0.25]
     """
 
     def __init__(
@@ -119,6 +143,18 @@ class ConstantLR(_Factor):
         First epoch without the factor.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.ConstantLR(opt, 0.5, total_iters=2)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 0.5, 1.0, 1.0]
     """
 
     def __init__(
@@ -155,6 +191,18 @@ class LinearLR(_Factor):
         Epoch from which on the factor is `end_factor`.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.LinearLR(opt, start_factor=0.5, total_iters=2)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [0.5, 0.75, 1.0, 1.0]
     """
 
     def __init__(
@@ -198,6 +246,18 @@ class ExponentialLR(_Factor):
         Factor of each epoch.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.25, 0.125]
     """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
@@ -212,7 +272,7 @@ class ExponentialLR(_Factor):
 
 
 class PolynomialLR(_Factor):
-    """Multiply the learning rate by ``(1 - epoch / total_iters) ** power``.
+    """Multiply the learning rate by ``(1 - epoch / total_iters) ** power``, up to `total_iters`.
 
     Parameters
     ----------
@@ -224,6 +284,18 @@ class PolynomialLR(_Factor):
         Exponent of the polynomial.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.PolynomialLR(opt, total_iters=4)
+    >>> rates = []
+    >>> for _ in range(5):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.75, 0.5, 0.25, 0.0]
     """
 
     def __init__(
@@ -245,7 +317,14 @@ class PolynomialLR(_Factor):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Anneal along a half cosine to `eta_min` in `T_max` epochs, and back (SGDR, arXiv:1608.03983).
+    """Anneal along a half cosine to `eta_min` in `T_max` epochs, and back.
+
+    The learning rate in epoch ``t``::
+
+        eta_min + (initial_lr - eta_min) * (1 + cos(pi * t / T_max)) / 2
+
+    The formula is Loshchilov and Hutter's (SGDR: Stochastic Gradient Descent with Warm Restarts,
+    arXiv:1608.03983, 2016), without restarts.
 
     Parameters
     ----------
@@ -257,6 +336,18 @@ class CosineAnnealingLR(LRScheduler):
         Minimum learning rate.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.CosineAnnealingLR(opt, 2)
+    >>> rates = []
+    >>> for _ in range(5):
+    ...     rates.append(round(opt.lr, 6))
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.0, 0.5, 1.0]
     """
 
     def __init__(
@@ -341,6 +432,18 @@ class LambdaLR(_Ruled):
         Function from the epoch to the factor, for all groups or one for each.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = krt.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 1 / 2**epoch)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 0.5, 0.25, 0.125]
     """
 
     def get_lr(self) -> list[float]:
@@ -357,9 +460,22 @@ class MultiplicativeLR(_Ruled):
     optimizer : Optimizer
         Optimizer whose learning rates the schedule sets.
     lr_lambda : callable or list of callable
-        Function from the epoch to the factor, for all groups or one for each.
+        Function from the epoch, from 1 on, to the factor, for all groups or one for each.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
+
+    Examples
+    --------
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> halve_later = lambda epoch: 0.5 if epoch > 1 else 1.0
+    >>> schedule = krt.optim.lr_scheduler.MultiplicativeLR(opt, halve_later)
+    >>> rates = []
+    >>> for _ in range(4):
+    ...     rates.append(opt.lr)
+    ...     opt.step()
+    ...     schedule.step()
+    >>> rates
+    [1.0, 1.0, 0.5, 0.25]
     """
 
     def get_lr(self) -> list[float]:

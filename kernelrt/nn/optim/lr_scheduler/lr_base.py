@@ -40,6 +40,20 @@ class LRScheduler:
         `optimizer` is not an Optimizer, or an argument has the wrong type.
     StateError
         `last_epoch` resumes a schedule, but the groups have no ``initial_lr``.
+
+    Examples
+    --------
+    A schedule of your own:
+
+    >>> class Halving(krt.optim.lr_scheduler.LRScheduler):
+    ...     def get_lr(self):
+    ...         return [rate / 2**self.last_epoch for rate in self.base_lrs]
+    >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = Halving(opt)
+    >>> opt.step()
+    >>> schedule.step()
+    >>> opt.lr, schedule.get_last_lr(), schedule.last_epoch
+    (0.5, [0.5], 1)
     """
 
     #: Attributes that are not in the state dict.
@@ -99,6 +113,13 @@ class LRScheduler:
         ----------
         epoch : int, optional
             Epoch to jump to instead.
+
+        Raises
+        ------
+        JitError
+            The call is inside a traced function.
+        ShapeError
+            Groups were added to the optimizer after the schedule was made.
         """
         self._step_count += 1
         self._update(epoch)
@@ -124,13 +145,27 @@ class LRScheduler:
         self._last_lr = self._rates()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the schedule: plain values, without the optimizer and functions."""
+        """Return the state of the schedule: plain values, without the optimizer and functions.
+
+        Examples
+        --------
+        >>> opt = krt.optim.SGD([krt.zeros(1, requires_grad=True)], lr=1.0)
+        >>> schedule = krt.optim.lr_scheduler.StepLR(opt, 2, gamma=0.5)
+        >>> schedule.state_dict()["step_size"], schedule.state_dict()["last_epoch"]
+        (2, 0)
+        """
         return {k: v for k, v in self.__dict__.items() if k not in self._unsaved}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore a state from :meth:`state_dict`, or from PyTorch's schedule of the same name.
 
         States of PyTorch's OneCycleLR and CyclicLR cannot be loaded; they have other entries.
+
+        Parameters
+        ----------
+        state_dict : mapping of str to object
+            State of a schedule of the same class. The learning rates themselves are in the state of
+            the optimizer.
 
         Raises
         ------
