@@ -1,5 +1,7 @@
 """Transforms to constrained vectors and matrices: simplex, Cholesky factors."""
 
+# ruff: noqa: D102 - methods that override inherit the docstrings of Transform
+
 from __future__ import annotations
 
 import math
@@ -24,7 +26,15 @@ __all__ = ["CorrCholeskyTransform", "LowerCholeskyTransform", "PositiveDefiniteT
 
 
 class SoftmaxTransform(Transform):
-    """``softmax(x)`` of vectors; the inverse is ``log``. Many vectors give the same output."""
+    """Transform vectors to ``softmax(x)``; the inverse is ``log``.
+
+    Many vectors give the same output.
+
+    Examples
+    --------
+    >>> krt.distributions.SoftmaxTransform()(krt.zeros(2)).tolist()
+    [0.5, 0.5]
+    """
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -42,6 +52,12 @@ class StickBreakingTransform(Transform):
     """Transform n numbers to n + 1 shares that sum to 1: each share takes a part of the rest.
 
     Zeros give equal shares.
+
+    Examples
+    --------
+    >>> t = krt.distributions.StickBreakingTransform()
+    >>> t(krt.zeros(3)).round(decimals=4).tolist()
+    [0.25, 0.25, 0.25, 0.25]
     """
 
     domain = constraints.real_vector
@@ -49,11 +65,9 @@ class StickBreakingTransform(Transform):
     event_dim = 1
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """Return the output shape for an input shape."""
         return (*shape[:-1], static(shape[-1], "x") + 1)
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """Return the input shape for an output shape."""
         return (*shape[:-1], static(shape[-1], "y") - 1)
 
     def _even(self, size: int, like: Tensor) -> Tensor:
@@ -72,13 +86,18 @@ class StickBreakingTransform(Transform):
         return first.log() - left.log() + self._even(static(y.dims[-1], "y") - 1, y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         part = x - self._even(static(x.dims[-1], "x"), x)
         return (y[..., :-1].log() - part.softplus()).sum(-1)
 
 
 class LowerCholeskyTransform(Transform):
-    """Transform a matrix to a lower triangular one, with the exponential of its diagonal."""
+    """Transform a matrix to a lower triangular one, with the exponential of its diagonal.
+
+    Examples
+    --------
+    >>> krt.distributions.LowerCholeskyTransform()(krt.tensor([[0.0, 9.0], [3.0, 0.0]])).tolist()
+    [[1.0, 0.0], [3.0, 1.0]]
+    """
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
@@ -93,7 +112,13 @@ class LowerCholeskyTransform(Transform):
 
 
 class PositiveDefiniteTransform(Transform):
-    """Transform a matrix to a positive definite one, through its Cholesky factor."""
+    """Transform a matrix to a positive definite one, through its Cholesky factor.
+
+    Examples
+    --------
+    >>> krt.distributions.PositiveDefiniteTransform()(krt.tensor([[0.0, 9.0], [3.0, 0.0]])).tolist()
+    [[1.0, 3.0], [3.0, 10.0]]
+    """
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
@@ -113,6 +138,17 @@ class CorrCholeskyTransform(Transform):
 
     The hyperbolic tangent of a number is the part that its element takes of the remaining length of
     its row (Stan Reference Manual, Cholesky factors of correlation matrices).
+
+    Raises
+    ------
+    ShapeError
+        The last axis has no size n (n - 1) / 2.
+
+    Examples
+    --------
+    >>> lower = krt.distributions.CorrCholeskyTransform()(krt.zeros(3))
+    >>> lower.tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
 
     domain = constraints.real_vector
@@ -121,11 +157,9 @@ class CorrCholeskyTransform(Transform):
 
     @property
     def out_dim(self) -> int:
-        """Number of axes of one output value."""
         return 2
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """Return the output shape for an input shape."""
         count = static(shape[-1], "x")
         side = (1 + math.isqrt(1 + 8 * count)) // 2
         if side * (side - 1) // 2 != count:
@@ -136,7 +170,6 @@ class CorrCholeskyTransform(Transform):
         return (*shape[:-1], side, side)
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """Return the input shape for an output shape."""
         side = static(shape[-1], "y")
         return (*shape[:-2], side * (side - 1) // 2)
 
@@ -158,7 +191,6 @@ class CorrCholeskyTransform(Transform):
         return (_below(y, -1) / _below(before, -1).sqrt()).atanh()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         left = _below(1 - y.square().cumsum(-1), -2).log().sum(-1)
         return 0.5 * left + 2 * (math.log(2) - x - (-2 * x).softplus()).sum(-1)
 

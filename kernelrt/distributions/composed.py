@@ -1,5 +1,7 @@
 """Distributions made of other distributions: Independent, MixtureSameFamily."""
 
+# ruff: noqa: D102 - methods that override inherit the docstrings of Distribution
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,9 @@ __all__ = ["Independent", "MixtureSameFamily"]
 class Independent(Distribution):
     """A distribution whose last batch axes become event axes.
 
+    Its :meth:`log_prob` and :meth:`entropy` are the sums of the base distribution's over the moved
+    axes.
+
     Parameters
     ----------
     base_distribution : Distribution
@@ -32,6 +37,19 @@ class Independent(Distribution):
         Number of batch axes to move to the event.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Raises
+    ------
+    DTypeError
+        `base_distribution` is not a Distribution.
+    ShapeError
+        The batch has fewer than `reinterpreted_batch_ndims` axes.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Independent(krt.distributions.Normal(krt.zeros(5, 3), 1.0), 1)
+    >>> p.batch_shape, p.event_shape, p.log_prob(krt.zeros(5, 3)).shape
+    ((5,), (3,), (5,))
     """
 
     _parts = ()
@@ -66,36 +84,32 @@ class Independent(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
         return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
     def expand(self, batch_shape: Sequence[Dim]) -> Independent:
-        """Return this distribution expanded to another batch shape."""
         inner = self.event_shape[: self.reinterpreted_batch_ndims]
         base = self.base_dist.expand((*batch_shape, *inner))
         return Independent(base, self.reinterpreted_batch_ndims, self._validates)
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean of the base distribution."""
         return self.base_dist.mean
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
+        """The mode of the base distribution."""
         return self.base_dist.mode
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance of the base distribution."""
         return self.base_dist.variance
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
         return self.base_dist.sample(sample_shape)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         return self.base_dist.rsample(sample_shape)
 
     def _summed(self, x: Tensor) -> Tensor:
@@ -104,11 +118,9 @@ class Independent(Distribution):
         return x
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         return self._summed(self.base_dist.log_prob(value))
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         return self._summed(self.base_dist.entropy())
 
     def __repr__(self) -> str:
@@ -118,6 +130,9 @@ class Independent(Distribution):
 class MixtureSameFamily(Distribution):
     """A mixture of distributions of one class.
 
+    The density is the mean of the components' densities, weighted by the probabilities of
+    `mixture_distribution`.
+
     Parameters
     ----------
     mixture_distribution : Categorical
@@ -126,6 +141,21 @@ class MixtureSameFamily(Distribution):
         Components, along the last axis of the batch shape (..., n).
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Raises
+    ------
+    DTypeError
+        An argument is not a Categorical, or not a Distribution.
+    ShapeError
+        The batch shape of the components does not end in the number of components.
+
+    Examples
+    --------
+    >>> parts = krt.distributions.Uniform(krt.tensor([0.0, 2.0]), krt.tensor([2.0, 4.0]))
+    >>> p = krt.distributions.MixtureSameFamily(
+    ...     krt.distributions.Categorical(krt.tensor([1.0, 3.0])), parts)
+    >>> p.mean.item(), p.batch_shape
+    (2.5, ())
     """
 
     _parts = ()
@@ -156,11 +186,10 @@ class MixtureSameFamily(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: that of all components."""
         return constraints.MixtureSameFamilyConstraint(self.component_distribution.support)
 
     def expand(self, batch_shape: Sequence[Dim]) -> MixtureSameFamily:
-        """Return this distribution expanded to another batch shape."""
         count = self.mixture_distribution.param_shape[-1]
         return MixtureSameFamily(
             self.mixture_distribution.expand(batch_shape),
@@ -178,12 +207,12 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The weighted mean of the components' means."""
         return (self._weights() * self.component_distribution.mean).sum(self._axis)
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The weighted mean of the components' variances, plus the variance of their means."""
         weights, parts = self._weights(), self.component_distribution
         inner = (weights * parts.variance).sum(self._axis)
         away = parts.mean - self.mean.unsqueeze(self._axis)
@@ -193,17 +222,14 @@ class MixtureSameFamily(Distribution):
         return self._value(value).unsqueeze(self._axis)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         each = self.component_distribution.log_prob(self._each(value))
         return (each + self.mixture_distribution.logits).logsumexp(-1)
 
     def cdf(self, value: Any) -> Tensor:
-        """Return the cumulative probability of `value`."""
         each = self.component_distribution.cdf(self._each(value))
         return (each * self.mixture_distribution.probs).sum(-1)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
         with no_grad():
             which = self.mixture_distribution.sample(sample_shape)
             every = self.component_distribution.sample(sample_shape)

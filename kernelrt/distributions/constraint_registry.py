@@ -43,13 +43,14 @@ class ConstraintRegistry:
 
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> from kernelrt.distributions import Normal, constraints, transform_to
-    >>> scale = transform_to(Normal.arg_constraints["scale"])(krt.tensor(0.0))
-    >>> scale
-    tensor(1.)
-    >>> transform_to(constraints.interval(-1, 3))(krt.tensor(0.0))
-    tensor(1.)
+    >>> from kernelrt.distributions import Normal, biject_to, constraints, transform_to
+    >>> raw = krt.tensor([0.0, 0.0])
+    >>> transform_to(Normal.arg_constraints["scale"])(raw).tolist()
+    [1.0, 1.0]
+    >>> transform_to(constraints.interval(-1, 3))(raw).tolist()
+    [1.0, 1.0]
+    >>> transform_to(constraints.simplex)(raw).tolist(), biject_to(constraints.simplex)(raw).shape
+    ([0.5, 0.5], (3,))
     """
 
     def __init__(self) -> None:
@@ -74,6 +75,11 @@ class ConstraintRegistry:
             of Constraint itself, such as ``real``, stands for itself alone.
         factory : callable, optional
             Returns the Transform of a constraint. Without it, `register` returns a decorator.
+
+        Returns
+        -------
+        callable
+            `factory`, or a decorator.
 
         Raises
         ------
@@ -106,6 +112,16 @@ class ConstraintRegistry:
 
     def __call__(self, constraint: Constraint) -> Transform:
         """Return the transform to the values that a constraint allows.
+
+        Parameters
+        ----------
+        constraint : Constraint
+            Constraint on the results of the transform.
+
+        Returns
+        -------
+        Transform
+            Transform whose domain is all real numbers, vectors or matrices.
 
         Raises
         ------

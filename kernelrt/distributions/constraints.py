@@ -44,9 +44,8 @@ class Constraint:
     --------
     >>> from kernelrt.distributions import constraints
     >>> even = constraints.Constraint("an even number", lambda x: x % 2 == 0, is_discrete=True)
-    >>> import kernelrt as krt
-    >>> even.check(krt.tensor([1, 2]))
-    tensor([False,  True])
+    >>> even.check(krt.tensor([1, 2])).tolist()
+    [False, True]
     """
 
     text = "a value that satisfies its constraint"
@@ -65,7 +64,26 @@ class Constraint:
                 setattr(self, name, value)
 
     def check(self, value: Any) -> Any:
-        """Return bools, for a Tensor or an array: whether each value satisfies the constraint."""
+        """Return bools: whether each value satisfies the constraint.
+
+        Parameters
+        ----------
+        value : Tensor or array
+            Values, of shape ``(*n, *event)`` with `event_dim` axes in ``event``.
+
+        Returns
+        -------
+        Tensor or array of bools
+            Result of shape ``n``, of the same kind as `value`.
+
+        Examples
+        --------
+        >>> from kernelrt.distributions import constraints
+        >>> constraints.positive.check(krt.tensor([-1.0, 0.0, 2.0])).tolist()
+        [False, False, True]
+        >>> constraints.simplex.check(np.array([[0.25, 0.75], [1.0, 1.0]])).tolist()
+        [True, False]
+        """
         if self._check is None:
             raise NotImplementedError(f"{type(self).__name__} defines no check")
         return self._check(value)
@@ -83,6 +101,12 @@ class Dependent(Constraint):
         Number of axes of one value, if known.
     is_discrete : bool, optional
         Whether values are integers, if known.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> constraints.is_dependent(constraints.dependent), constraints.is_dependent(constraints.real)
+    (True, False)
     """
 
     text = "a value that other parameters allow"
@@ -94,7 +118,7 @@ class Dependent(Constraint):
         return Dependent(event_dim=event_dim, is_discrete=is_discrete)
 
     def check(self, value: Any) -> Any:  # noqa: ARG002 - interface
-        """Raise ShapeError: this placeholder cannot check values."""
+        """Raise ShapeError, since this placeholder cannot check values."""
         raise ShapeError(
             "check: a dependent constraint cannot check values; use the constraint of a "
             "distribution instance, as in Uniform(0.0, 1.0).support"
@@ -137,7 +161,24 @@ class DependentProperty(property, Dependent):
 
 
 def is_dependent(constraint: object) -> bool:
-    """Return whether a constraint depends on other values and so cannot check any by itself."""
+    """Return whether a constraint depends on other values and so cannot check any by itself.
+
+    Parameters
+    ----------
+    constraint : object
+        Usually a Constraint.
+
+    Returns
+    -------
+    bool
+        True for :data:`dependent` and for the supports of distribution classes.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> constraints.is_dependent(constraints.positive)
+    False
+    """
     return isinstance(constraint, Dependent)
 
 
@@ -150,6 +191,18 @@ class Independent(Constraint):
         Constraint on each element.
     reinterpreted_batch_ndims : int
         Number of further axes of one value.
+
+    Raises
+    ------
+    DTypeError
+        `base_constraint` is not a Constraint.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> vector = constraints.independent(constraints.positive, 1)
+    >>> vector.check(krt.tensor([[1.0, 2.0], [-1.0, 1.0]])).tolist()
+    [True, False]
     """
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
@@ -186,6 +239,13 @@ class MixtureSameFamilyConstraint(Constraint):
     ----------
     base_constraint : Constraint
         Constraint of the components, which are along the last axis of the batch.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> ends = constraints.interval(0, krt.tensor([1.0, 2.0]))
+    >>> constraints.MixtureSameFamilyConstraint(ends).check(krt.tensor([0.5, 1.5])).tolist()
+    [True, False]
     """
 
     def __init__(self, base_constraint: Constraint) -> None:
@@ -209,6 +269,12 @@ class Interval(Constraint):
     ----------
     lower_bound, upper_bound : float or Tensor
         Ends of the interval.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> constraints.interval(-1, 3).check(krt.tensor([-2.0, 3.0])).tolist()
+    [False, True]
     """
 
     def __init__(self, lower_bound: Tensor | float, upper_bound: Tensor | float) -> None:
@@ -216,7 +282,6 @@ class Interval(Constraint):
         super().__init__(f"a number from {_told(lower_bound)} to {_told(upper_bound)}")
 
     def check(self, value: Any) -> Any:
-        """Return bools: whether each value satisfies the constraint."""
         return (value >= _like(self.lower_bound, value)) & (value <= _like(self.upper_bound, value))
 
 
@@ -227,6 +292,12 @@ class HalfOpenInterval(Interval):
     ----------
     lower_bound, upper_bound : float or Tensor
         Ends of the interval.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> constraints.half_open_interval(-1, 3).check(krt.tensor([-1.0, 3.0])).tolist()
+    [True, False]
     """
 
     def __init__(self, lower_bound: Tensor | float, upper_bound: Tensor | float) -> None:
@@ -234,7 +305,6 @@ class HalfOpenInterval(Interval):
         self.text = f"a number of at least {_told(lower_bound)} and below {_told(upper_bound)}"
 
     def check(self, value: Any) -> Any:
-        """Return bools: whether each value satisfies the constraint."""
         return (value >= _like(self.lower_bound, value)) & (value < _like(self.upper_bound, value))
 
 
@@ -245,6 +315,12 @@ class IntegerInterval(Interval):
     ----------
     lower_bound, upper_bound : float or Tensor
         Ends of the interval.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> constraints.integer_interval(0, 3).check(krt.tensor([0.5, 3.0])).tolist()
+    [False, True]
     """
 
     is_discrete = True
@@ -254,7 +330,6 @@ class IntegerInterval(Interval):
         self.text = f"a whole number from {_told(lower_bound)} to {_told(upper_bound)}"
 
     def check(self, value: Any) -> Any:
-        """Return bools: whether each value satisfies the constraint."""
         return _is_whole(value) & super().check(value)
 
 
@@ -265,6 +340,12 @@ class GreaterThan(Constraint):
     ----------
     lower_bound : float or Tensor
         Exclusive lower bound.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> constraints.greater_than(1).check(krt.tensor([1.0, 2.0])).tolist()
+    [False, True]
     """
 
     def __init__(self, lower_bound: Tensor | float) -> None:
@@ -272,7 +353,6 @@ class GreaterThan(Constraint):
         super().__init__(f"a number above {_told(lower_bound)}")
 
     def check(self, value: Any) -> Any:
-        """Return bools: whether each value satisfies the constraint."""
         return value > _like(self.lower_bound, value)
 
 
@@ -283,6 +363,12 @@ class GreaterThanEq(Constraint):
     ----------
     lower_bound : float or Tensor
         Inclusive lower bound.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> constraints.greater_than_eq(1).check(krt.tensor([0.0, 1.0])).tolist()
+    [False, True]
     """
 
     def __init__(self, lower_bound: Tensor | float) -> None:
@@ -290,7 +376,6 @@ class GreaterThanEq(Constraint):
         super().__init__(f"a number of at least {_told(lower_bound)}")
 
     def check(self, value: Any) -> Any:
-        """Return bools: whether each value satisfies the constraint."""
         return value >= _like(self.lower_bound, value)
 
 
@@ -301,6 +386,12 @@ class IntegerGreaterThan(GreaterThanEq):
     ----------
     lower_bound : float or Tensor
         Inclusive lower bound.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> constraints.positive_integer.check(krt.tensor([0.0, 1.5, 2.0])).tolist()
+    [False, False, True]
     """
 
     is_discrete = True
@@ -310,7 +401,6 @@ class IntegerGreaterThan(GreaterThanEq):
         self.text = f"a whole number of at least {_told(lower_bound)}"
 
     def check(self, value: Any) -> Any:
-        """Return bools: whether each value satisfies the constraint."""
         return _is_whole(value) & super().check(value)
 
 
@@ -321,6 +411,12 @@ class LessThan(Constraint):
     ----------
     upper_bound : float or Tensor
         Exclusive upper bound.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> constraints.less_than(1).check(krt.tensor([0.0, 1.0])).tolist()
+    [True, False]
     """
 
     def __init__(self, upper_bound: Tensor | float) -> None:
@@ -328,7 +424,6 @@ class LessThan(Constraint):
         super().__init__(f"a number below {_told(upper_bound)}")
 
     def check(self, value: Any) -> Any:
-        """Return bools: whether each value satisfies the constraint."""
         return value < _like(self.upper_bound, value)
 
 
@@ -339,6 +434,12 @@ class Multinomial(Constraint):
     ----------
     upper_bound : int
         The sum.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> constraints.multinomial(3).check(krt.tensor([[1.0, 2.0], [1.0, 1.0]])).tolist()
+    [True, False]
     """
 
     event_dim = 1
@@ -349,7 +450,6 @@ class Multinomial(Constraint):
         super().__init__(f"whole numbers of at least 0 that sum to {upper_bound}")
 
     def check(self, value: Any) -> Any:
-        """Return bools: whether each value satisfies the constraint."""
         return (_is_whole(value) & (value >= 0)).all(-1) & (value.sum(-1) == self.upper_bound)
 
 

@@ -1,5 +1,7 @@
 """Location-scale distributions of real numbers, and Uniform."""
 
+# ruff: noqa: D102 - methods that override inherit the docstrings of Distribution
+
 from __future__ import annotations
 
 import math
@@ -51,24 +53,20 @@ class _Located(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
         return constraints.real
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
         return self.loc
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
         return self.loc
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
         raise NotImplementedError
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         return self.loc + self.scale * self._noise(self._extended(sample_shape))
 
     def _standard(self, value: Any) -> Tensor:
@@ -77,6 +75,10 @@ class _Located(Distribution):
 
 class Normal(_Located):
     """The normal distribution.
+
+    The density of a real number x, with ``z = (x - loc) / scale``::
+
+        exp(-z**2 / 2) / (scale * sqrt(2 * pi))
 
     Parameters
     ----------
@@ -87,53 +89,69 @@ class Normal(_Located):
 
     Examples
     --------
-    >>> from kernelrt.distributions import Normal
-    >>> Normal(0.0, 1.0).log_prob(0.0)
-    tensor(-0.9189385)
+    >>> p = krt.distributions.Normal(1.0, 2.0)
+    >>> p.mean.item(), p.variance.item(), p.cdf(1.0).item()
+    (1.0, 4.0, 0.5)
+    >>> round(p.log_prob(1.0).item(), 4)
+    -1.6121
     """
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviation."""
+        """The standard deviation: `scale`."""
         return self.scale
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: ``scale**2``."""
         return self.scale.square()
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
         return random.randn(shape, dtype=self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         z = self._standard(value)
         return -0.5 * (z * z) - self.scale.log() - 0.5 * math.log(2 * math.pi)
 
     def cdf(self, value: Any) -> Tensor:
-        """Return the cumulative probability of `value`."""
         return 0.5 * (-self._standard(value) / math.sqrt(2)).erfc()
 
     def icdf(self, value: Any) -> Tensor:
-        """Return the quantile of the cumulative probability `value`."""
         return self.loc + self.scale * (self._share(value) * 2 - 1).erfinv() * math.sqrt(2)
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
 
 class Laplace(_Located):
-    """The Laplace distribution: an exponential distribution on either side of `loc`."""
+    """The Laplace distribution: an exponential distribution on either side of `loc`.
+
+    The density of a real number x::
+
+        exp(-abs(x - loc) / scale) / (2 * scale)
+
+    Parameters
+    ----------
+    loc, scale : float or Tensor
+        Mean, and scale, above 0: the mean of ``|x - loc|``.
+    validate_args : bool, optional
+        Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Laplace(1.0, 2.0)
+    >>> p.mean.item(), p.variance.item(), p.cdf(1.0).item()
+    (1.0, 8.0, 0.5)
+    """
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: ``2 * scale**2``."""
         return 2 * self.scale.square()
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviation."""
+        """The standard deviation: ``sqrt(2) * scale``."""
         return math.sqrt(2) * self.scale
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
@@ -142,35 +160,49 @@ class Laplace(_Located):
         return where(left, -size, size).cast(self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         return -(2 * self.scale).log() - self._standard(value).abs()
 
     def cdf(self, value: Any) -> Tensor:
-        """Return the cumulative probability of `value`."""
         z = self._standard(value)
         return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """Return the quantile of the cumulative probability `value`."""
         term = self._share(value) - 0.5
         return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         return 1 + (2 * self.scale).log()
 
 
 class Cauchy(_Located):
-    """The Cauchy distribution. Its mean is NaN and its variance infinite."""
+    """The Cauchy distribution. Its mean is NaN and its variance infinite.
+
+    The density of a real number x, with ``z = (x - loc) / scale``::
+
+        1 / (pi * scale * (1 + z**2))
+
+    Parameters
+    ----------
+    loc, scale : float or Tensor
+        Median, and scale, above 0: half of the samples lie within `scale` of `loc`.
+    validate_args : bool, optional
+        Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Cauchy(1.0, 2.0)
+    >>> p.mode.item(), round(p.icdf(0.75).item(), 4)
+    (1.0, 3.0)
+    """
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: NaN."""
         return full_like(self.loc, math.nan)
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: infinity."""
         return full_like(self.loc, math.inf)
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
@@ -178,39 +210,53 @@ class Cauchy(_Located):
         return angle.tan().cast(self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         z = self._standard(value)
         return -math.log(math.pi) - self.scale.log() - (z * z).log1p()
 
     def cdf(self, value: Any) -> Tensor:
-        """Return the cumulative probability of `value`."""
         return self._standard(value).atan() / math.pi + 0.5
 
     def icdf(self, value: Any) -> Tensor:
-        """Return the quantile of the cumulative probability `value`."""
         return ((self._share(value) - 0.5) * math.pi).tan() * self.scale + self.loc
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         return math.log(4 * math.pi) + self.scale.log()
 
 
 class Gumbel(_Located):
-    """The Gumbel distribution, of the maximum of many values."""
+    """The Gumbel distribution, of the maximum of many values.
+
+    The density of a real number x, with ``z = (x - loc) / scale``::
+
+        exp(-z - exp(-z)) / scale
+
+    Parameters
+    ----------
+    loc, scale : float or Tensor
+        Mode, and scale, above 0.
+    validate_args : bool, optional
+        Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Gumbel(1.0, 2.0)
+    >>> p.mode.item(), round(p.mean.item(), 4)
+    (1.0, 2.1544)
+    """
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: ``loc + scale * 0.5772...``, with Euler's constant."""
         return self.loc + self.scale * _EULER
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviation."""
+        """The standard deviation: ``pi / sqrt(6) * scale``."""
         return (math.pi / math.sqrt(6)) * self.scale
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: ``pi**2 / 6 * scale**2``."""
         return self.stddev.square()
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
@@ -218,25 +264,25 @@ class Gumbel(_Located):
         return (-drawn.log()).cast(self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         z = -self._standard(value)
         return z - z.exp() - self.scale.log()
 
     def cdf(self, value: Any) -> Tensor:
-        """Return the cumulative probability of `value`."""
         return (-(-self._standard(value)).exp()).exp()
 
     def icdf(self, value: Any) -> Tensor:
-        """Return the quantile of the cumulative probability `value`."""
         return self.loc - self.scale * (-self._share(value).log()).log()
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         return self.scale.log() + (1 + _EULER)
 
 
 class StudentT(Distribution):
     """Student's t distribution.
+
+    The density of a real number x, with ``z = (x - loc) / scale`` and the beta function B::
+
+        (1 + z**2 / df)**(-(df + 1) / 2) / (scale * sqrt(df) * B(1 / 2, df / 2))
 
     Parameters
     ----------
@@ -246,6 +292,12 @@ class StudentT(Distribution):
         Location, and scale, above 0.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.StudentT(4.0, 1.0)
+    >>> p.mean.item(), p.variance.item()
+    (1.0, 2.0)
     """
 
     arg_constraints: ClassVar = {
@@ -263,29 +315,30 @@ class StudentT(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
         return constraints.real
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: `loc`; NaN for `df` up to 1."""
         return where(self.df > 1, self.loc, math.nan)
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
+        """The mode: `loc`."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: ``scale**2 * df / (df - 2)``.
+
+        It is infinite for `df` up to 2, and NaN for `df` up to 1.
+        """
         df = self.df
         safe = where(df > 2, df, 3.0)
         finite = self.scale.square() * safe / (safe - 2)
         return where(df > 2, finite, where(df > 1, math.inf, math.nan).cast(finite.dtype))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         shape = self._extended(sample_shape)
         noise = random.randn(shape, dtype=self.df.dtype)
         # 2 x is chi-squared if x is a gamma variate of df / 2.
@@ -294,14 +347,12 @@ class StudentT(Distribution):
         return self.loc + self.scale * noise * (0.5 * log_share).exp()
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         y, df = (self._value(value) - self.loc) / self.scale, self.df
         norm = self.scale.log() + 0.5 * df.log() + 0.5 * math.log(math.pi)
         norm = norm + (0.5 * df).lgamma() - (0.5 * (df + 1)).lgamma()
         return -0.5 * (df + 1) * (y * y / df).log1p() - norm
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         df = self.df
         beta = (0.5 * df).lgamma() + math.lgamma(0.5) - (0.5 * (df + 1)).lgamma()
         middle = 0.5 * (df + 1) * ((0.5 * (df + 1)).digamma() - (0.5 * df).digamma())
@@ -311,12 +362,21 @@ class StudentT(Distribution):
 class Uniform(Distribution):
     """The uniform distribution on an interval.
 
+    The density of a number x with ``low <= x < high`` is ``1 / (high - low)``. The support is the
+    closed interval; the density at `high` is 0.
+
     Parameters
     ----------
     low, high : float or Tensor
-        Ends of the interval, low < high.
+        Ends of the interval, ``low < high``.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Uniform(0.0, 4.0)
+    >>> p.mean.item(), p.cdf(1.0).item(), p.log_prob(1.0).exp().round(decimals=4).item()
+    (2.0, 0.25, 0.25)
     """
 
     arg_constraints: ClassVar = {"low": constraints.real, "high": constraints.real}
@@ -333,12 +393,12 @@ class Uniform(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: the interval from `low` to `high`."""
         return constraints.interval(self.low, self.high)
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: ``(low + high) / 2``."""
         return (self.low + self.high) / 2
 
     @property
@@ -348,33 +408,28 @@ class Uniform(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: ``(high - low)**2 / 12``."""
         return (self.high - self.low).square() / 12
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviation."""
+        """The standard deviation: ``(high - low) / sqrt(12)``."""
         return (self.high - self.low) / math.sqrt(12)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         drawn = random.rand(self._extended(sample_shape), dtype=self.low.dtype)
         return self.low + drawn * (self.high - self.low)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         found = self._value(value)
         inside = ((self.low <= found) & (self.high > found)).cast(self.low.dtype)
         return inside.log() - (self.high - self.low).log()
 
     def cdf(self, value: Any) -> Tensor:
-        """Return the cumulative probability of `value`."""
         return ((self._value(value) - self.low) / (self.high - self.low)).clamp(0, 1)
 
     def icdf(self, value: Any) -> Tensor:
-        """Return the quantile of the cumulative probability `value`."""
         return self._share(value) * (self.high - self.low) + self.low
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         return (self.high - self.low).log()

@@ -1,5 +1,7 @@
 """Distributions of counts: Poisson, Geometric, Binomial, NegativeBinomial, Multinomial."""
 
+# ruff: noqa: D102 - methods that override inherit the docstrings of Distribution
+
 from __future__ import annotations
 
 import math
@@ -35,12 +37,20 @@ class Poisson(Distribution):
     Below a mean of 10 a sample counts exponential gaps. Above, it comes from rejection sampling
     with 16 rounds at once; 1 in 2e8 samples is the mean instead.
 
+    The probability of a whole number ``k >= 0`` is ``rate**k * exp(-rate) / k!``.
+
     Parameters
     ----------
     rate : float or Tensor
         Mean, at least 0.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Poisson(2.5)
+    >>> p.mean.item(), p.mode.item(), p.variance.item()
+    (2.5, 2.0, 2.5)
     """
 
     arg_constraints: ClassVar = {"rate": constraints.nonnegative}
@@ -52,37 +62,36 @@ class Poisson(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
         return constraints.nonnegative_integer
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: `rate`."""
         return self.rate
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
+        """The mode: `rate`, rounded down."""
         return self.rate.floor()
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: `rate`."""
         return self.rate
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
         with no_grad():
             return draw_poisson(self.rate, self._extended(sample_shape)).cast(self.rate.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         found = self._value(value).cast(self.rate.dtype)
         return found.xlogy(self.rate) - self.rate - (found + 1).lgamma()
 
 
 class Geometric(Chances):
     """The geometric distribution: the number of failures before the first success.
+
+    The probability of a whole number ``k >= 0`` is ``(1 - probs)**k * probs``.
 
     Parameters
     ----------
@@ -92,6 +101,12 @@ class Geometric(Chances):
         Log odds, instead of `probs`.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Geometric(0.25)
+    >>> p.mean.item(), p.mode.item(), p.variance.item()
+    (3.0, 0.0, 12.0)
     """
 
     arg_constraints: ClassVar = {
@@ -110,39 +125,35 @@ class Geometric(Chances):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
         return constraints.nonnegative_integer
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: ``1 / probs - 1``."""
         return 1 / self.probs - 1
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
+        """The mode: 0."""
         return zeros_like(self.probs)
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: ``(1 / probs - 1) / probs``."""
         return (1 / self.probs - 1) / self.probs
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
         with no_grad():
             shape, chance = self._extended(sample_shape), self.probs.double()
             trials = exponentials(shape, dt.float64) / -(-chance).log1p()
             return trials.floor().cast(self.probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         found, chance = self._value(value), self.probs
         sure = (chance == 1) & (found == 0)
         return found * (-where(sure, 0.0, chance)).log1p() + chance.log()
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         bits = self.logits.binary_cross_entropy_with_logits(self.probs, reduction="none")
         return bits / self.probs
 
@@ -152,6 +163,10 @@ class Binomial(Chances):
 
     If the mean number of successes or failures is below 10, a sample counts gaps. Otherwise it
     comes from rejection sampling with 16 rounds at once; 1 in 2e8 samples is the mode instead.
+
+    The probability of a whole number k from 0 to n, with n the `total_count`::
+
+        n! / (k! * (n - k)!) * probs**k * (1 - probs)**(n - k)
 
     Parameters
     ----------
@@ -163,6 +178,14 @@ class Binomial(Chances):
         Log odds, instead of `probs`.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Binomial(4, 0.5)
+    >>> p.mean.item(), p.variance.item(), round(p.log_prob(2.0).exp().item(), 4)
+    (2.0, 1.0, 0.375)
+    >>> p.enumerate_support().tolist()
+    [0.0, 1.0, 2.0, 3.0, 4.0]
     """
 
     arg_constraints: ClassVar = {
@@ -181,43 +204,57 @@ class Binomial(Chances):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: whole numbers from 0 to `total_count`."""
         return constraints.integer_interval(0, self.total_count)
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: ``total_count * probs``."""
         return self.total_count * self.probs
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
+        """The mode: ``(total_count + 1) * probs``, rounded down, at most `total_count`."""
         return ((self.total_count + 1) * self.probs).floor().minimum(self.total_count)
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: ``total_count * probs * (1 - probs)``."""
         return self.total_count * self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
         with no_grad():
             shape = self._extended(sample_shape)
             return draw_binomial(self.total_count, self.probs, shape).cast(self.probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         found, n, logits = self._value(value), self.total_count, self.logits
         ways = (n + 1).lgamma() - (found + 1).lgamma() - (n - found + 1).lgamma()
         return ways + found * logits - n * logits.softplus()
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         every = self.log_prob(self.enumerate_support())
         return -(every.exp() * every).sum(0)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Return all values of the support, along a new first axis."""
+        """Return the numbers from 0 to `total_count`, along a new first axis.
+
+        Parameters
+        ----------
+        expand : bool
+            Whether to repeat the numbers for each distribution of the batch. Otherwise the axes of
+            the batch have size 1.
+
+        Returns
+        -------
+        Tensor
+            Numbers of shape ``(total_count + 1, *batch_shape)`` in the dtype of the probabilities.
+
+        Raises
+        ------
+        ShapeError
+            Elements of `total_count` differ, or the call is inside a traced function.
+        """
         if is_tracing():
             raise ShapeError(
                 "total_count: the size of the support depends on its values, which are unknown "
@@ -240,6 +277,10 @@ class NegativeBinomial(Chances):
 
     Samples are Poisson variates whose rates are gamma variates.
 
+    The probability of a whole number ``k >= 0``, with n the `total_count`::
+
+        Gamma(n + k) / (k! * Gamma(n)) * (1 - probs)**n * probs**k
+
     Parameters
     ----------
     total_count : float or Tensor
@@ -253,9 +294,9 @@ class NegativeBinomial(Chances):
 
     Examples
     --------
-    >>> from kernelrt.distributions import NegativeBinomial
-    >>> NegativeBinomial(3.0, 0.5).mean
-    tensor(3.)
+    >>> p = krt.distributions.NegativeBinomial(3.0, 0.5)
+    >>> round(p.mean.item(), 4), round(p.variance.item(), 4)
+    (3.0, 6.0)
     """
 
     arg_constraints: ClassVar = {
@@ -273,33 +314,29 @@ class NegativeBinomial(Chances):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
         return constraints.nonnegative_integer
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: ``total_count * probs / (1 - probs)``."""
         return self.total_count * self.logits.exp()
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
         return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: ``total_count * probs / (1 - probs)**2``."""
         return self.mean / (-self.logits).sigmoid()
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
         with no_grad():
             shape = self._extended(sample_shape)
             log_rate = log_gamma(self.total_count.double(), shape) + self.logits.double()
             return draw_poisson(log_rate.exp(), shape).cast(self.total_count.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         found, n = self._value(value).cast(self.total_count.dtype), self.total_count
         ways = (n + found).lgamma() - (found + 1).lgamma() - n.lgamma()
         ways = where(n + found == 0, 0.0, ways)
@@ -308,6 +345,11 @@ class NegativeBinomial(Chances):
 
 class Multinomial(OverCategories):
     """The multinomial distribution: the counts of categories in a number of draws.
+
+    The event shape is (n,) for n categories, and the batch shape that of the other axes. The
+    probability of counts k with the sum `total_count`::
+
+        total_count! / prod(k!) * prod(probs**k)
 
     Parameters
     ----------
@@ -319,6 +361,12 @@ class Multinomial(OverCategories):
         Unnormalized log probabilities, shape (..., n), instead of `probs`.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Multinomial(4, krt.tensor([1.0, 1.0, 2.0]))
+    >>> p.mean.tolist(), p.sample().sum().item()
+    ([1.0, 1.0, 2.0], 4.0)
     """
 
     def __init__(
@@ -330,21 +378,20 @@ class Multinomial(OverCategories):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: counts with the sum `total_count`."""
         return constraints.multinomial(self.total_count)
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean of each count: ``total_count * probs``."""
         return self.total_count * self.probs
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance of each count: ``total_count * probs * (1 - probs)``."""
         return self.total_count * self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
         with no_grad():
             shape, kind = self._extended(sample_shape), self.probs.dtype
             drawn = self._categorical.sample((self.total_count, *sample_shape)).movedim(0, -1)
@@ -352,14 +399,12 @@ class Multinomial(OverCategories):
             return none.scatter_add(-1, drawn, (drawn * 0 + 1).cast(kind))
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         found = self._value(value).cast(self.probs.dtype)
         shares = where((found == 0) & (self.logits == -math.inf), 0.0, found * self.logits)
         ways = math.lgamma(self.total_count + 1) - (found + 1).lgamma().sum(-1)
         return ways + shares.sum(-1)
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         n = self.total_count
         found = n * self._categorical.entropy() - math.lgamma(n + 1)
         # Add the mean of log(x!) for the count x of each category, which is binomial.

@@ -1,5 +1,7 @@
 """Distributions of categories: Bernoulli, Categorical, OneHotCategorical."""
 
+# ruff: noqa: D102 - methods that override inherit the docstrings of Distribution
+
 from __future__ import annotations
 
 import math
@@ -63,7 +65,7 @@ class Chances(Distribution):
 
     @property
     def logits(self) -> Tensor:
-        """The log odds."""
+        """The log odds: ``log(probs / (1 - probs))``."""
         if "_logits" in self.__dict__:
             return self._logits
         safe = _safe(self._probs)
@@ -73,6 +75,8 @@ class Chances(Distribution):
 class Bernoulli(Chances):
     """The Bernoulli distribution: 1 with a probability, otherwise 0.
 
+    Samples are floats, 0 or 1.
+
     Parameters
     ----------
     probs : float or Tensor, optional
@@ -81,6 +85,14 @@ class Bernoulli(Chances):
         Log odds, instead of `probs`.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Bernoulli(0.25)
+    >>> p.mean.item(), p.mode.item(), p.variance.item()
+    (0.25, 0.0, 0.1875)
+    >>> round(p.log_prob(1.0).exp().item(), 4)
+    0.25
     """
 
     arg_constraints: ClassVar = {
@@ -97,12 +109,11 @@ class Bernoulli(Chances):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
         return constraints.boolean
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: `probs`."""
         return self.probs
 
     @property
@@ -113,16 +124,14 @@ class Bernoulli(Chances):
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: ``probs * (1 - probs)``."""
         return self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
         with no_grad():
             return self.probs.expand(self._extended(sample_shape)).bernoulli()
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         logits = self.logits
         target = self._value(value).cast(logits.dtype)
         shape = broadcast(logits.dims, target.dims)
@@ -131,12 +140,10 @@ class Bernoulli(Chances):
         )
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         logits = self.logits
         return logits.binary_cross_entropy_with_logits(self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Return all values of the support, along a new first axis."""
         return _all_values(2, self, self.probs.dtype, expand=expand)
 
 
@@ -151,6 +158,8 @@ def _all_values(
 class Categorical(Distribution):
     """The categorical distribution: the index of a category.
 
+    Samples are int64, from 0 to n - 1. The batch shape is that of the axes before the last.
+
     Parameters
     ----------
     probs : Tensor, optional
@@ -159,6 +168,14 @@ class Categorical(Distribution):
         Unnormalized log probabilities, shape (..., n), instead of `probs`.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Categorical(krt.tensor([1.0, 1.0, 2.0]))
+    >>> p.probs.tolist(), p.mode.item()
+    ([0.25, 0.25, 0.5], 2)
+    >>> round(p.log_prob(2).exp().item(), 4)
+    0.5
     """
 
     has_enumerate_support = True
@@ -187,7 +204,7 @@ class Categorical(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: indices from 0 to n - 1."""
         return constraints.integer_interval(0, self._count - 1)
 
     @property
@@ -197,21 +214,20 @@ class Categorical(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: NaN, since categories have no order."""
         return full_like(self.probs[..., 0], math.nan)
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
+        """The most likely category, int64."""
         return self.probs.argmax(-1)
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance: NaN, since categories have no order."""
         return full_like(self.probs[..., 0], math.nan)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
         shape = self._extended(sample_shape)
         size = tuple(shape[: len(shape) - len(self.batch_shape)])
         count = prod(size)
@@ -223,20 +239,35 @@ class Categorical(Distribution):
             return drawn.mT.reshape(shape)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         found = self._value(value).cast(dt.int64)
         shape = broadcast(found.dims, self.batch_shape)
         logits = self.logits.expand((*shape, self._count))
         return logits.gather(-1, found.expand(shape).unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         least = -3.4028234663852886e38 if self.logits.dtype is not dt.float64 else (
             -1.7976931348623157e308)  # fmt: skip
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Return all values of the support, along a new first axis."""
+        """Return the indices of all categories, along a new first axis.
+
+        Parameters
+        ----------
+        expand : bool
+            Whether to repeat the indices for each distribution of the batch. Otherwise the axes of
+            the batch have size 1.
+
+        Returns
+        -------
+        Tensor
+            int64 of shape ``(n, *batch_shape)``.
+
+        Examples
+        --------
+        >>> krt.distributions.Categorical(krt.ones(3)).enumerate_support().tolist()
+        [0, 1, 2]
+        """
         return _all_values(self._count, self, dt.int64, expand=expand)
 
 
@@ -265,7 +296,7 @@ class OverCategories(Distribution):
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The probabilities, which sum to 1 along the last axis."""
         return self._categorical.probs
 
     @property
@@ -277,60 +308,7 @@ class OverCategories(Distribution):
 class OneHotCategorical(OverCategories):
     """The categorical distribution with one-hot vectors as samples.
 
-    Parameters
-    ----------
-    probs, logits : Tensor, optional
-        See :class:`Categorical`.
-    validate_args : bool, optional
-        Whether to check parameters and values.
-    """
-
-    has_enumerate_support = True
-
-    @property
-    def support(self) -> Constraint:
-        """Constraint on the values of samples."""
-        return constraints.one_hot
-
-    @property
-    def mean(self) -> Tensor:
-        """The mean."""
-        return self.probs
-
-    @property
-    def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
-        return self._vectors(self._categorical.mode)
-
-    @property
-    def variance(self) -> Tensor:
-        """The variance."""
-        return self.probs * (1 - self.probs)
-
-    def _vectors(self, places: Tensor) -> Tensor:
-        return places.one_hot(static(self.event_shape[0], "probs")).cast(self.probs.dtype)
-
-    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
-        return self._vectors(self._categorical.sample(sample_shape))
-
-    def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
-        return self._categorical.log_prob(self._value(value).argmax(-1))
-
-    def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
-        return self._categorical.entropy()
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Return all values of the support, along a new first axis."""
-        return self._vectors(self._categorical.enumerate_support(expand))
-
-
-class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """A :class:`OneHotCategorical` whose samples have the gradient of `probs` (straight-through).
-
-    The estimator is biased (Bengio, Leonard and Courville, 2013, arXiv:1308.3432).
+    Samples are floats. The event shape is that of the categories, (n,).
 
     Parameters
     ----------
@@ -341,16 +319,91 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
     Examples
     --------
-    >>> import kernelrt as krt
+    >>> p = krt.distributions.OneHotCategorical(krt.tensor([1.0, 1.0, 2.0]))
+    >>> p.mean.tolist(), p.mode.tolist()
+    ([0.25, 0.25, 0.5], [0.0, 0.0, 1.0])
+    """
+
+    has_enumerate_support = True
+
+    @property
+    def support(self) -> Constraint:
+        return constraints.one_hot
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean: `probs`."""
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        """The most likely vector."""
+        return self._vectors(self._categorical.mode)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of each element: ``probs * (1 - probs)``."""
+        return self.probs * (1 - self.probs)
+
+    def _vectors(self, places: Tensor) -> Tensor:
+        return places.one_hot(static(self.event_shape[0], "probs")).cast(self.probs.dtype)
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        return self._vectors(self._categorical.sample(sample_shape))
+
+    def log_prob(self, value: Any) -> Tensor:
+        return self._categorical.log_prob(self._value(value).argmax(-1))
+
+    def entropy(self) -> Tensor:
+        return self._categorical.entropy()
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._vectors(self._categorical.enumerate_support(expand))
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """A :class:`OneHotCategorical` whose samples have the gradient of `probs` (straight-through).
+
+    The estimator is biased (Bengio, Leonard and Courville, Estimating or Propagating Gradients
+    Through Stochastic Neurons for Conditional Computation, arXiv:1308.3432, 2013).
+
+    Parameters
+    ----------
+    probs, logits : Tensor, optional
+        See :class:`Categorical`.
+    validate_args : bool, optional
+        Whether to check parameters and values.
+
+    Examples
+    --------
     >>> p = krt.tensor([0.0, 1.0], requires_grad=True)
     >>> drawn = krt.distributions.OneHotCategoricalStraightThrough(p).rsample()
-    >>> drawn.detach()
-    tensor([0., 1.])
+    >>> drawn.tolist()
+    [0.0, 1.0]
     """
 
     has_rsample = True
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples whose gradient is that of the probabilities."""
+        """Draw samples whose gradient is that of the probabilities.
+
+        Parameters
+        ----------
+        sample_shape : sequence of int
+            Shape of the samples, in front of the batch shape.
+
+        Returns
+        -------
+        Tensor
+            One-hot vectors of shape ``(*sample_shape, *batch_shape, n)``.
+
+        Examples
+        --------
+        >>> p = krt.tensor([0.0, 1.0], requires_grad=True)
+        >>> drawn = krt.distributions.OneHotCategoricalStraightThrough(p).rsample()
+        >>> (drawn * krt.tensor([1.0, 3.0])).sum().backward()
+        >>> p.grad.tolist()
+        [-2.0, 0.0]
+        """
         probs = self.probs
         return self.sample(sample_shape) + (probs - probs.detach())

@@ -28,11 +28,26 @@ Shape: TypeAlias = "tuple[Dim, ...]"
 
 
 class UnsupportedError(KernelrtError, NotImplementedError):
-    """A distribution has no closed form for the requested quantity."""
+    """A distribution has no closed form for the requested quantity.
+
+    Estimate the quantity from samples instead, for example the entropy as the mean of
+    ``-p.log_prob(x)`` over samples ``x`` of ``p``.
+
+    Examples
+    --------
+    >>> krt.distributions.Poisson(1.0).entropy()
+    Traceback (most recent call last):
+    kernelrt.distributions.distribution.UnsupportedError: Poisson has no entropy in closed form
+    """
 
 
 class Distribution:
     """Base class of distributions.
+
+    A subclass defines :meth:`log_prob`, and :meth:`rsample` or :meth:`sample`. The subclasses here
+    broadcast their parameters to one shape. It is the batch shape, followed by the event shape if
+    one sample is a vector or a matrix. Parameters that are numbers are float32, or have the type of
+    those that are tensors.
 
     Parameters
     ----------
@@ -42,6 +57,32 @@ class Distribution:
         Shape of one sample of one distribution.
     validate_args : bool, optional
         Whether to check parameters and values, as far as they are known; True by default.
+
+    Attributes
+    ----------
+    arg_constraints : dict of str to Constraint
+        Constraint on each parameter.
+    has_rsample : bool
+        Whether :meth:`rsample` is available.
+    has_enumerate_support : bool
+        Whether :meth:`enumerate_support` is available.
+
+    Raises
+    ------
+    ShapeError
+        Parameters do not broadcast, or a parameter violates its constraint. The message names the
+        parameter and the value.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Uniform(krt.zeros(3, 1), krt.tensor([2.0, 4.0]))
+    >>> p.batch_shape, p.event_shape, p.sample((5,)).shape
+    ((3, 2), (), (5, 3, 2))
+    >>> p.mean[0].tolist()
+    [1.0, 2.0]
+    >>> krt.distributions.Normal(0.0, -1.0)
+    Traceback (most recent call last):
+    kernelrt.errors.ShapeError: scale: Normal expected a number above 0, not -1.0
     """
 
     #: Constraint on each parameter.
@@ -103,7 +144,28 @@ class Distribution:
         return (*shape_of((tuple(sample_shape),)), *self._batch_shape, *self._event_shape)
 
     def expand(self, batch_shape: Sequence[Dim]) -> Self:
-        """Return this distribution expanded to another batch shape."""
+        """Return this distribution expanded to another batch shape.
+
+        Parameters
+        ----------
+        batch_shape : sequence of int
+            Shape that the present batch shape broadcasts to.
+
+        Returns
+        -------
+        Distribution
+            Distribution of the same class. Its parameters are views, not copies.
+
+        Raises
+        ------
+        ShapeError
+            The batch shape does not broadcast to `batch_shape`.
+
+        Examples
+        --------
+        >>> krt.distributions.Normal(krt.zeros(2), 1.0).expand((3, 2)).batch_shape
+        (3, 2)
+        """
         wanted = shape_of((tuple(batch_shape),))
         if broadcast(self._batch_shape, wanted) != wanted:
             raise ShapeError(f"batch_shape: {self._batch_shape} does not broadcast to {wanted}")
@@ -121,12 +183,18 @@ class Distribution:
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples.
+
+        Examples
+        --------
+        >>> krt.distributions.Uniform(0.0, 2.0).support
+        Interval(a number from 0.0 to 2.0)
+        """
         raise UnsupportedError(f"{type(self).__name__} defines no support")
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean, of shape ``(*batch_shape, *event_shape)``."""
         raise UnsupportedError(f"{type(self).__name__} has no mean in closed form")
 
     @property
@@ -136,36 +204,154 @@ class Distribution:
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance of each element, of shape ``(*batch_shape, *event_shape)``."""
         raise UnsupportedError(f"{type(self).__name__} has no variance in closed form")
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviation."""
+        """The standard deviation: the root of the variance."""
         return self.variance.sqrt()
 
     def log_prob(self, value: Any) -> Tensor:  # noqa: ARG002 - for subclasses
-        """Return the log density, or the log probability, of `value`."""
+        """Return the log density, or the log probability, of `value`.
+
+        Parameters
+        ----------
+        value : array_like
+            Values whose last axes have the event shape; the other axes broadcast with the batch
+            shape.
+
+        Returns
+        -------
+        Tensor
+            One number for each value, in natural logarithms: the broadcast shape without the axes
+            of the event.
+
+        Raises
+        ------
+        ShapeError
+            `value` has a shape that does not fit, or lies outside of :attr:`support`.
+
+        Examples
+        --------
+        >>> krt.distributions.Exponential(1.0).log_prob(krt.tensor([0.0, 3.0])).tolist()
+        [0.0, -3.0]
+        """
         raise UnsupportedError(f"{type(self).__name__} has no log_prob")
 
     def cdf(self, value: Any) -> Tensor:  # noqa: ARG002 - for subclasses
-        """Return the cumulative probability of `value`."""
+        """Return the cumulative probability of `value`.
+
+        Parameters
+        ----------
+        value : array_like
+            Numbers that broadcast with the batch shape.
+
+        Returns
+        -------
+        Tensor
+            Probability of samples up to `value`, from 0 to 1, of the broadcast shape.
+
+        Raises
+        ------
+        ShapeError
+            `value` has a shape that does not fit, or lies outside of :attr:`support`.
+        UnsupportedError
+            There is no closed form.
+
+        Examples
+        --------
+        >>> krt.distributions.Uniform(0.0, 4.0).cdf(krt.tensor([1.0, 2.0])).tolist()
+        [0.25, 0.5]
+        """
         raise UnsupportedError(f"{type(self).__name__} has no cdf in closed form")
 
     def icdf(self, value: Any) -> Tensor:  # noqa: ARG002 - for subclasses
-        """Return the quantile of the cumulative probability `value`."""
+        """Return the quantile of the cumulative probability `value`: the inverse of :meth:`cdf`.
+
+        Parameters
+        ----------
+        value : array_like
+            Probabilities from 0 to 1, that broadcast with the batch shape.
+
+        Returns
+        -------
+        Tensor
+            Numbers of the broadcast shape.
+
+        Raises
+        ------
+        ShapeError
+            `value` has a shape that does not fit, or is not from 0 to 1.
+        UnsupportedError
+            There is no closed form.
+
+        Examples
+        --------
+        >>> krt.distributions.Uniform(0.0, 4.0).icdf(krt.tensor([0.25, 0.5])).tolist()
+        [1.0, 2.0]
+        """
         raise UnsupportedError(f"{type(self).__name__} has no icdf in closed form")
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
+        """Return the entropy, in nats.
+
+        Returns
+        -------
+        Tensor
+            One number for each distribution: the batch shape.
+
+        Raises
+        ------
+        UnsupportedError
+            There is no closed form.
+
+        Examples
+        --------
+        >>> krt.distributions.Uniform(0.0, 1.0).entropy().item()
+        0.0
+        """
         raise UnsupportedError(f"{type(self).__name__} has no entropy in closed form")
 
     def perplexity(self) -> Tensor:
-        """Return the exponential of the entropy."""
+        """Return the exponential of the entropy.
+
+        Returns
+        -------
+        Tensor
+            One number for each distribution. For n equally likely values it is n.
+
+        Examples
+        --------
+        >>> round(krt.distributions.Categorical(krt.ones(4)).perplexity().item(), 4)
+        4.0
+        """
         return self.entropy().exp()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:  # noqa: ARG002 - for subclasses
-        """Return all values of the support, along a new first axis."""
+        """Return all values of the support, along a new first axis.
+
+        Parameters
+        ----------
+        expand : bool
+            Whether to repeat the values for each distribution of the batch. Otherwise the axes of
+            the batch have size 1.
+
+        Returns
+        -------
+        Tensor
+            Values of shape ``(number of values, *batch_shape, *event_shape)``.
+
+        Raises
+        ------
+        UnsupportedError
+            The support is not finite.
+
+        Examples
+        --------
+        >>> krt.distributions.Bernoulli(krt.tensor([0.25, 0.5])).enumerate_support().tolist()
+        [[0.0, 0.0], [1.0, 1.0]]
+        """
         raise UnsupportedError(f"{type(self).__name__} has no finite support")
 
     # ---- draws
@@ -173,10 +359,24 @@ class Distribution:
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
         """Draw samples without gradients.
 
+        The draws follow :func:`kernelrt.manual_seed`; each run of a jitted function draws new
+        samples.
+
         Parameters
         ----------
         sample_shape : sequence of int
             Shape of the samples, in front of the batch shape.
+
+        Returns
+        -------
+        Tensor
+            Samples of shape ``(*sample_shape, *batch_shape, *event_shape)`` in the dtype of the
+            parameters; int64 for :class:`Categorical`.
+
+        Examples
+        --------
+        >>> krt.distributions.Normal(krt.zeros(2), 1.0).sample((5,)).shape
+        (5, 2)
         """
         with no_grad():
             return self.rsample(sample_shape)
@@ -184,10 +384,27 @@ class Distribution:
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:  # noqa: ARG002 - for subclasses
         """Draw samples that pass gradients to the parameters.
 
+        Parameters
+        ----------
+        sample_shape : sequence of int
+            Shape of the samples, in front of the batch shape.
+
+        Returns
+        -------
+        Tensor
+            Samples of shape ``(*sample_shape, *batch_shape, *event_shape)``.
+
         Raises
         ------
         GradientError
-            Samples of this distribution have no gradient.
+            Samples of the distribution have no gradient: ``has_rsample`` is false.
+
+        Examples
+        --------
+        >>> loc = krt.tensor([1.0, 2.0], requires_grad=True)
+        >>> krt.distributions.Normal(loc, 1.0).rsample((5,)).sum().backward()
+        >>> loc.grad.tolist()
+        [5.0, 5.0]
         """
         raise GradientError(
             f"rsample: samples of {type(self).__name__} have no gradient by its parameters; use "

@@ -42,6 +42,16 @@ def register_kl(type_p: type, type_q: type) -> Callable[[_F], _F]:
     type_p, type_q : type
         Distribution classes; the rule also serves their subclasses.
 
+    Returns
+    -------
+    callable
+        Decorator for a function of two distributions that returns a Tensor of the batch shape.
+
+    Raises
+    ------
+    DTypeError
+        `type_p` or `type_q` is not a subclass of Distribution.
+
     Examples
     --------
     >>> from kernelrt import distributions
@@ -50,8 +60,8 @@ def register_kl(type_p: type, type_q: type) -> Callable[[_F], _F]:
     >>> @distributions.register_kl(Mine, Mine)
     ... def none(p, q):
     ...     return p.loc * 0
-    >>> distributions.kl_divergence(Mine(1.0, 2.0), Mine(0.0, 1.0))
-    tensor(0.)
+    >>> distributions.kl_divergence(Mine(1.0, 2.0), Mine(0.0, 1.0)).item()
+    0.0
     """
     given: tuple[tuple[str, Any], ...] = (("type_p", type_p), ("type_q", type_q))
     for name, kind in given:
@@ -68,16 +78,29 @@ def register_kl(type_p: type, type_q: type) -> Callable[[_F], _F]:
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """Return the Kullback-Leibler divergence of `q` from `p`: the mean of ``log(p / q)`` over `p`.
 
+    Parameters
+    ----------
+    p, q : Distribution
+        Distributions whose batch shapes broadcast. Of the rules for their classes and base classes,
+        the most specific one applies.
+
+    Returns
+    -------
+    Tensor
+        One number of nats for each pair of distributions: the broadcast batch shape.
+
     Raises
     ------
+    DTypeError
+        `p` or `q` is not a Distribution.
     UnsupportedError
         No rule exists for the two classes; see :func:`register_kl`.
 
     Examples
     --------
     >>> from kernelrt.distributions import Normal, kl_divergence
-    >>> kl_divergence(Normal(1.0, 1.0), Normal(0.0, 1.0))
-    tensor(0.5)
+    >>> kl_divergence(Normal(1.0, 1.0), Normal(0.0, 1.0)).item()
+    0.5
     """
     best = None
     for name, value in (("p", p), ("q", q)):

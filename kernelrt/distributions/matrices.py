@@ -1,5 +1,7 @@
 """Distributions of matrices: Wishart, LKJCholesky."""
 
+# ruff: noqa: D102 - methods that override inherit the docstrings of Distribution
+
 from __future__ import annotations
 
 import math
@@ -31,7 +33,15 @@ __all__ = ["LKJCholesky", "Wishart"]
 class Wishart(Factored):
     """The Wishart distribution: sums of outer products of normal vectors.
 
-    Samples use the Bartlett decomposition (1933) and have gradients.
+    It is that of ``sum(z z^T)`` over `df` normal vectors z with the given covariance, for a whole
+    `df`. Samples use the Bartlett decomposition (1933) and have gradients.
+
+    The event shape is (n, n), and the batch shape is that of the other axes of the parameters. The
+    density of a symmetric positive definite matrix x, with the covariance V, its determinant
+    ``|V|`` and the multivariate gamma function::
+
+        |x|**((df - n - 1) / 2) * exp(-trace(inv(V) @ x) / 2)
+            / (2**(df * n / 2) * |V|**(df / 2) * Gamma_n(df / 2))
 
     Parameters
     ----------
@@ -44,12 +54,17 @@ class Wishart(Factored):
     validate_args : bool, optional
         Whether to check parameters and values.
 
+    Raises
+    ------
+    ShapeError
+        None or several of the three matrices are given, a matrix is not allowed, or `df` is too
+        small.
+
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> from kernelrt.distributions import Wishart
-    >>> Wishart(3.0, krt.eye(2)).mean.tolist()
-    [[3.0, 0.0], [0.0, 3.0]]
+    >>> p = krt.distributions.Wishart(3.0, krt.eye(2))
+    >>> p.mean.tolist(), p.rsample((4,)).shape
+    ([[3.0, 0.0], [0.0, 3.0]], (4, 2, 2))
     """
 
     arg_constraints: ClassVar = {"df": constraints.positive}
@@ -76,12 +91,12 @@ class Wishart(Factored):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: symmetric positive definite matrices."""
         return constraints.positive_definite
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: ``df * covariance_matrix``."""
         return self._df * self.covariance_matrix
 
     @property
@@ -102,7 +117,6 @@ class Wishart(Factored):
         return self._df * (whole.square() + own.unsqueeze(-1) * own.unsqueeze(-2))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         shape, kind = self._extended(sample_shape), self.scale_tril.dtype
         # Element i of the diagonal is the root of a chi-squared variate of df - i.
         halves = 0.5 * (self.df.unsqueeze(-1) - arange(self._side, dtype=kind))
@@ -117,7 +131,6 @@ class Wishart(Factored):
         return half + 0.5 * self._side * math.log(2)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         found, n = self._value(value), self._side
         lower = self.scale_tril
         # The trace of the inverse covariance times the value.
@@ -128,7 +141,6 @@ class Wishart(Factored):
         return 0.5 * (self.df - n - 1) * size - 0.5 * trace - norm
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         n, half = self._side, 0.5 * self.df
         found = self.df * self._log_norm() + half.mvlgamma(n) + half * n
         return found - 0.5 * (self.df - n - 1) * self._mean_log_det()
@@ -150,8 +162,11 @@ class Wishart(Factored):
 class LKJCholesky(Distribution):
     """Cholesky factors of correlation matrices with a density that is a power of the determinant.
 
-    Samples use the onion method (Lewandowski, Kurowicka, Joe, Journal of Multivariate Analysis 100,
-    2009).
+    Samples use the onion method (Lewandowski, Kurowicka and Joe, Generating random correlation
+    matrices based on vines and extended onion method, Journal of Multivariate Analysis 100, 2009).
+    For the Cholesky factor L of a correlation matrix ``C = L @ L.mT``, the density of C is
+    proportional to ``|C|**(concentration - 1)``; that of L, which :meth:`log_prob` returns, also
+    has the Jacobian determinant of this product.
 
     Parameters
     ----------
@@ -165,9 +180,9 @@ class LKJCholesky(Distribution):
 
     Examples
     --------
-    >>> from kernelrt.distributions import LKJCholesky
-    >>> LKJCholesky(3, 0.5).sample((4,)).shape
-    (4, 3, 3)
+    >>> p = krt.distributions.LKJCholesky(3, 0.5)
+    >>> p.sample((4,)).shape, p.event_shape
+    ((4, 3, 3), (3, 3))
     """
 
     arg_constraints: ClassVar = {"concentration": constraints.positive}
@@ -182,11 +197,10 @@ class LKJCholesky(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: Cholesky factors of correlation matrices."""
         return constraints.corr_cholesky
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples without gradients."""
         shape, kind = self._extended(sample_shape), self.concentration.dtype
         with no_grad():
             # A beta variate is the share of row i's squared length off the diagonal; the direction
@@ -202,7 +216,6 @@ class LKJCholesky(Distribution):
             return off + own.diag_embed()
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         found, n, c = self._value(value), self.dim, self.concentration
         powers = 2 * (c - 1).unsqueeze(-1) + (n - arange(2, n + 1, dtype=c.dtype))
         size = (powers * found.diagonal(0, -2, -1)[..., 1:].log()).sum(-1)

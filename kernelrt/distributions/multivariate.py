@@ -1,5 +1,7 @@
 """Normal distributions of vectors."""
 
+# ruff: noqa: D102 - methods that override inherit the docstrings of Distribution
+
 from __future__ import annotations
 
 import math
@@ -90,13 +92,13 @@ class Factored(Distribution):
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """The covariance."""
+        """The covariance, shape (..., n, n)."""
         given: Tensor | None = self.__dict__.get("_covariance_matrix")
         return self.scale_tril @ self.scale_tril.mT if given is None else given
 
     @property
     def precision_matrix(self) -> Tensor:
-        """The inverse of the covariance."""
+        """The inverse of the covariance, shape (..., n, n)."""
         given: Tensor | None = self.__dict__.get("_precision_matrix")
         if given is not None:
             return given
@@ -113,17 +115,17 @@ class NormalVectors(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: real vectors."""
         return constraints.real_vector
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: `loc`."""
         return self.loc
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
+        """The mode: `loc`."""
         return self.loc
 
     def _log_size(self) -> Tensor:
@@ -153,7 +155,6 @@ class NormalVectors(Distribution):
         return sizes + 0.5 * (spread + away - static(self.event_shape[0], "loc"))
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         away = self._value(value) - self.loc
         # The sample axes become columns, so that one Cholesky factor serves all samples.
         before = away.ndim - self.loc.ndim
@@ -166,7 +167,6 @@ class NormalVectors(Distribution):
         return (square + size * math.log(2 * math.pi)) * -0.5 - self._log_size()
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         size = static(self.event_shape[0], "loc")
         found = self._log_size() + 0.5 * size * (1 + math.log(2 * math.pi))
         return found.expand(self.batch_shape)
@@ -174,6 +174,11 @@ class NormalVectors(Distribution):
 
 class MultivariateNormal(Factored, NormalVectors):
     """The multivariate normal distribution.
+
+    The event shape is (n,), and the batch shape is that of the other axes. The density of a vector
+    x, with the covariance C::
+
+        exp(-(x - loc).T @ inv(C) @ (x - loc) / 2) / sqrt((2 * pi)**n * det(C))
 
     Parameters
     ----------
@@ -188,8 +193,19 @@ class MultivariateNormal(Factored, NormalVectors):
 
     Raises
     ------
+    ShapeError
+        None or several of the three matrices are given, shapes disagree, or a matrix is not
+        allowed.
     LinAlgError
         At run time, if a matrix whose values were not checked is not positive definite.
+
+    Examples
+    --------
+    >>> p = krt.distributions.MultivariateNormal(krt.zeros(2), krt.tensor([[4.0, 2.0], [2.0, 2.0]]))
+    >>> p.scale_tril.round(decimals=4).tolist()
+    [[2.0, 0.0], [1.0, 1.0]]
+    >>> p.rsample((5,)).shape, p.log_prob(krt.zeros(5, 2)).shape
+    ((5, 2), (5,))
     """
 
     arg_constraints: ClassVar = {"loc": constraints.real_vector}
@@ -213,11 +229,10 @@ class MultivariateNormal(Factored, NormalVectors):
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance of each element: the diagonal of the covariance."""
         return self.scale_tril.square().sum(-1)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         noise = random.randn(self._extended(sample_shape), dtype=self.loc.dtype)
         return self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
 
@@ -263,13 +278,11 @@ class LowRankMultivariateNormal(NormalVectors):
 
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> from kernelrt.distributions import LowRankMultivariateNormal
-    >>> made = LowRankMultivariateNormal(krt.zeros(2), krt.tensor([[1.0], [0.0]]), krt.ones(2))
-    >>> made.covariance_matrix
-    tensor([[2., 0.],
-            [0., 1.]])
-    >>> made.rsample((3,)).shape
+    >>> p = krt.distributions.LowRankMultivariateNormal(
+    ...     krt.zeros(2), krt.tensor([[1.0], [0.0]]), krt.ones(2))
+    >>> p.covariance_matrix.tolist()
+    [[2.0, 0.0], [0.0, 1.0]]
+    >>> p.rsample((3,)).shape
     (3, 2)
     """
 
@@ -313,24 +326,24 @@ class LowRankMultivariateNormal(NormalVectors):
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance of each element: the diagonal of the covariance."""
         return self.cov_factor.square().sum(-1) + self.cov_diag
 
     @property
     def scale_tril(self) -> Tensor:
-        """The Cholesky factor of the covariance."""
+        """The lower Cholesky factor of the covariance, shape (..., n, n)."""
         directions = self._directions()
         one = eye(static(self.event_shape[0], "loc"), dtype=directions.dtype)
         return self.cov_diag.sqrt().unsqueeze(-1) * factor(one + directions @ directions.mT)
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """The covariance."""
+        """The covariance, shape (..., n, n)."""
         return self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
 
     @property
     def precision_matrix(self) -> Tensor:
-        """The inverse of the covariance."""
+        """The inverse of the covariance, shape (..., n, n)."""
         bent = self._bent()
         return self.cov_diag.reciprocal().diag_embed() - bent.mT @ bent
 
@@ -339,7 +352,6 @@ class LowRankMultivariateNormal(NormalVectors):
         return solve_lower(self._inner, (self.cov_factor / self.cov_diag.unsqueeze(-1)).mT)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         shape, kind = self._extended(sample_shape), self.loc.dtype
         along = random.randn((*shape[:-1], self.cov_factor.dims[-1]), dtype=kind)
         moved = (self.cov_factor @ along.unsqueeze(-1)).squeeze(-1)

@@ -1,5 +1,7 @@
 """Distributions of powers of exponential variates: Weibull, both Paretos, Kumaraswamy."""
 
+# ruff: noqa: D102 - methods that override inherit the docstrings of Distribution
+
 from __future__ import annotations
 
 import math
@@ -27,6 +29,10 @@ _EULER = 0.57721566490153286061
 class Weibull(Distribution):
     """The Weibull distribution, of times to failure.
 
+    The density of a number ``x > 0``, with the concentration k::
+
+        k / scale * (x / scale)**(k - 1) * exp(-(x / scale)**k)
+
     Parameters
     ----------
     scale, concentration : float or Tensor
@@ -36,9 +42,9 @@ class Weibull(Distribution):
 
     Examples
     --------
-    >>> from kernelrt.distributions import Weibull
-    >>> Weibull(2.0, 1.0).mean
-    tensor(2.)
+    >>> p = krt.distributions.Weibull(2.0, 1.0)          # an exponential distribution
+    >>> round(p.mean.item(), 4), round(p.variance.item(), 4)
+    (2.0, 4.0)
     """
 
     arg_constraints: ClassVar = {
@@ -56,7 +62,6 @@ class Weibull(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
         return constraints.positive
 
     def _moment(self, order: int) -> Tensor:
@@ -65,7 +70,7 @@ class Weibull(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: ``scale * Gamma(1 + 1 / concentration)``."""
         return self.scale * self._moment(1)
 
     @property
@@ -76,32 +81,30 @@ class Weibull(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance.
+
+        It is ``scale**2 * (Gamma(1 + 2 / k) - Gamma(1 + 1 / k)**2)``, with the concentration k.
+        """
         return self.scale.square() * (self._moment(2) - self._moment(1).square())
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         kind = self.scale.dtype
         drawn = exponentials(self._extended(sample_shape), kind.accumulator)
         power = (drawn.log() / self.concentration).exp()
         return inside((self.scale * power).cast(kind))
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         k = self.concentration
         log_ratio = (self._value(value) / self.scale).log()
         return k.log() - self.scale.log() + (k - 1) * log_ratio - (k * log_ratio).exp()
 
     def cdf(self, value: Any) -> Tensor:
-        """Return the cumulative probability of `value`."""
         return -(-((self._value(value) / self.scale) ** self.concentration)).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """Return the quantile of the cumulative probability `value`."""
         return self.scale * (-(-self._share(value)).log1p()) ** self.concentration.reciprocal()
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         k = self.concentration
         return _EULER * (1 - k.reciprocal()) + (self.scale / k).log() + 1
 
@@ -109,12 +112,24 @@ class Weibull(Distribution):
 class Pareto(Distribution):
     """The Pareto distribution, with a power-law tail.
 
+    The density of a number ``x >= scale``::
+
+        alpha * scale**alpha / x**(alpha + 1)
+
     Parameters
     ----------
     scale, alpha : float or Tensor
         Minimum, and exponent of the tail, above 0.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Pareto(1.0, 3.0)
+    >>> p.mean.item(), p.variance.item()
+    (1.5, 0.75)
+    >>> round(p.cdf(2.0).item(), 4)
+    0.875
     """
 
     arg_constraints: ClassVar = {
@@ -131,48 +146,43 @@ class Pareto(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: at least `scale`."""
         return constraints.greater_than_eq(self.scale)
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: ``alpha * scale / (alpha - 1)``; infinite for `alpha` up to 1."""
         a = where(self.alpha > 1, self.alpha, 2.0)
         return where(self.alpha > 1, a * self.scale / (a - 1), math.inf)
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the value of the highest density or probability."""
+        """The mode: `scale`."""
         return self.scale
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance; infinite for `alpha` up to 2."""
         a = where(self.alpha > 2, self.alpha, 3.0)
         finite = self.scale.square() * a / ((a - 1).square() * (a - 2))
         return where(self.alpha > 2, finite, math.inf)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         kind = self.scale.dtype
         drawn = exponentials(self._extended(sample_shape), kind.accumulator)
         return (self.scale * (drawn / self.alpha).exp()).cast(kind)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         a = self.alpha
         return a.log() + a * self.scale.log() - (a + 1) * self._value(value).log()
 
     def cdf(self, value: Any) -> Tensor:
-        """Return the cumulative probability of `value`."""
         return -(self.alpha * (self.scale / self._value(value)).log()).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """Return the quantile of the cumulative probability `value`."""
         return self.scale * (-(-self._share(value)).log1p() / self.alpha).exp()
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         return (self.scale / self.alpha).log() + 1 + self.alpha.reciprocal()
 
 
@@ -218,9 +228,9 @@ class GeneralizedPareto(Distribution):
     """The generalized Pareto distribution, of exceedances over a high threshold.
 
     The probability of more than ``loc + scale * z`` is ``(1 + concentration * z) ** (-1 /
-    concentration)``, and ``exp(-z)`` for a concentration of 0. If it is negative, values end at
-    ``loc - scale / concentration``. The batch shape is that of the parameters together; an event is
-    a number.
+    concentration)``, and ``exp(-z)`` for a concentration of 0. If the concentration is negative,
+    values end at ``loc - scale / concentration``. The batch shape is that of the parameters
+    together; an event is a number.
 
     Parameters
     ----------
@@ -241,10 +251,9 @@ class GeneralizedPareto(Distribution):
 
     Examples
     --------
-    >>> from kernelrt.distributions import GeneralizedPareto
-    >>> made = GeneralizedPareto(1.0, 2.0, 0.5)
-    >>> made.mean, made.cdf(5.0)
-    (tensor(5.), tensor(0.75))
+    >>> p = krt.distributions.GeneralizedPareto(1.0, 2.0, 0.5)
+    >>> p.mean.item(), round(p.cdf(5.0).item(), 4)
+    (5.0, 0.75)
     """
 
     arg_constraints: ClassVar = {
@@ -270,7 +279,7 @@ class GeneralizedPareto(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: from `loc` to the end, which may be infinite."""
         return constraints.interval(self.loc, self._end())
 
     @property
@@ -293,7 +302,6 @@ class GeneralizedPareto(Distribution):
         return where(has, self.scale.square() / ((1 - k).square() * (1 - 2 * k)), math.nan)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         kind = self.scale.dtype
         drawn = exponentials(self._extended(sample_shape), kind.accumulator)
         found, end = self._above(drawn).cast(kind), self._end()
@@ -304,7 +312,6 @@ class GeneralizedPareto(Distribution):
         return self.loc + self.scale * _exp_part(self.concentration, e)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         k = self.concentration
         z = (self._value(value) - self.loc) / self.scale
         # For a concentration of -1 the density is constant, but the log at the end is infinite.
@@ -312,32 +319,69 @@ class GeneralizedPareto(Distribution):
         return -self.scale.log() - (1 + k) * part
 
     def log_survival_function(self, value: Any) -> Tensor:
-        """Return the log of the probability of values above `value`."""
+        """Return the log of the probability of values above `value`.
+
+        Parameters
+        ----------
+        value : array_like
+            Numbers of the support that broadcast with the batch shape.
+
+        Returns
+        -------
+        Tensor
+            Natural logarithms of the broadcast shape, at most 0.
+
+        Examples
+        --------
+        >>> p = krt.distributions.GeneralizedPareto(0.0, 1.0, 0.0)       # survival exp(-x)
+        >>> p.log_survival_function(krt.tensor([0.0, 50.0])).abs().tolist()
+        [0.0, 50.0]
+        """
         z = (self._value(value) - self.loc) / self.scale
         return -_log_part(self.concentration, z)
 
     def log_cdf(self, value: Any) -> Tensor:
-        """Return the log of the cumulative probability of `value`."""
+        """Return the log of the cumulative probability of `value`.
+
+        Parameters
+        ----------
+        value : array_like
+            Numbers of the support that broadcast with the batch shape.
+
+        Returns
+        -------
+        Tensor
+            Natural logarithms of the broadcast shape, at most 0.
+
+        Examples
+        --------
+        >>> p = krt.distributions.GeneralizedPareto(0.0, 1.0, 0.0)       # survival exp(-x)
+        >>> round(p.log_cdf(np.log(2.0)).exp().item(), 4)
+        0.5
+        """
         above = self.log_survival_function(value)
         rare = above < -math.log(2)  # the cumulative probability is above 1/2
         far, near = where(rare, above, -1.0), where(rare, -1.0, above)
         return where(rare, (-far.exp()).log1p(), (-near.expm1()).log())
 
     def cdf(self, value: Any) -> Tensor:
-        """Return the cumulative probability of `value`."""
         return -self.log_survival_function(value).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """Return the quantile of the cumulative probability `value`."""
         return self._above(-(-self._share(value)).log1p())
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         return self.scale.log() + self.concentration + 1
 
 
 class Kumaraswamy(OfShares):
     """The Kumaraswamy distribution, on (0, 1), whose cumulative distribution has a closed form.
+
+    The density of a number x from 0 to 1, with the concentrations a and b (Kumaraswamy, A
+    generalized probability density function for double-bounded random processes, Journal of
+    Hydrology 46, 1980)::
+
+        a * b * x**(a - 1) * (1 - x**a)**(b - 1)
 
     Parameters
     ----------
@@ -345,6 +389,12 @@ class Kumaraswamy(OfShares):
         The a and b, above 0, of the cumulative probability ``1 - (1 - x**a)**b``.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.Kumaraswamy(2.0, 1.0)
+    >>> round(p.cdf(0.5).item(), 4), round(p.icdf(0.25).item(), 4)
+    (0.25, 0.5)
     """
 
     def _moment(self, order: int) -> Tensor:
@@ -353,7 +403,7 @@ class Kumaraswamy(OfShares):
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean: ``b * B(1 + 1 / a, b)``, with the beta function B."""
         return self._moment(1)
 
     @property
@@ -367,35 +417,29 @@ class Kumaraswamy(OfShares):
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
         return self._moment(2) - self._moment(1).square()
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         kind = self.concentration1.dtype
         drawn = exponentials(self._extended(sample_shape), kind.accumulator)
         below = (-(-drawn / self.concentration0).expm1()).log()
         return inside((below / self.concentration1).exp().cast(kind), 1)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         a, b = self.concentration1, self.concentration0
         found = self._value(value)
         rest = -(a * found.log()).expm1()  # 1 - x**a
         return a.log() + b.log() + (a - 1).xlogy(found) + (b - 1).xlogy(rest)
 
     def cdf(self, value: Any) -> Tensor:
-        """Return the cumulative probability of `value`."""
         rest = -(self._value(value) ** self.concentration1)
         return -(self.concentration0 * rest.log1p()).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """Return the quantile of the cumulative probability `value`."""
         below = -((-self._share(value)).log1p() / self.concentration0).expm1()
         return below ** self.concentration1.reciprocal()
 
     def entropy(self) -> Tensor:
-        """Return the entropy, in nats."""
         a, b = self.concentration1, self.concentration0
         harmonic = (b + 1).digamma() + _EULER
         return 1 - b.reciprocal() + (1 - a.reciprocal()) * harmonic - a.log() - b.log()

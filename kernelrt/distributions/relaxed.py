@@ -45,11 +45,9 @@ class _LogitRelaxedBernoulli(Chances):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
         return constraints.real
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         kind = self.logits.dtype
         u = random.rand(self._extended(sample_shape), dtype=kind.accumulator)
         u = u.clamp(2.0**-kind.accumulator.digits, 1 - 2.0**-kind.accumulator.digits)
@@ -57,7 +55,6 @@ class _LogitRelaxedBernoulli(Chances):
         return (self.logits + noise) / self.temperature
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         away = self.logits - self._value(value) * self.temperature
         return self.temperature.log() + away - 2 * away.softplus()
 
@@ -81,17 +78,14 @@ class _ExpRelaxedCategorical(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
         return constraints.real_vector
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw samples that pass gradients to the parameters."""
         logits = self._categorical.logits
         noise = gumbels(self._extended(sample_shape), logits.dtype)
         return ((logits + noise) / self.temperature).log_softmax(-1)
 
     def log_prob(self, value: Any) -> Tensor:
-        """Return the log density, or the log probability, of `value`."""
         size = static(self.event_shape[0], "probs")
         score = self._categorical.logits - self.temperature * self._value(value)
         norm = math.lgamma(size) + (size - 1) * self.temperature.log()
@@ -100,6 +94,10 @@ class _ExpRelaxedCategorical(Distribution):
 
 class RelaxedBernoulli(TransformedDistribution):
     """A relaxed Bernoulli distribution: numbers between 0 and 1, close to either.
+
+    A sample is ``sigmoid((logits + log(u) - log(1 - u)) / temperature)`` with a uniform u
+    (Maddison, Mnih and Teh, The Concrete Distribution, arXiv:1611.00712, 2016; Jang, Gu and Poole,
+    Categorical Reparameterization with Gumbel-Softmax, arXiv:1611.01144, 2016).
 
     Parameters
     ----------
@@ -114,11 +112,10 @@ class RelaxedBernoulli(TransformedDistribution):
 
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> from kernelrt.distributions import RelaxedBernoulli
-    >>> p = krt.tensor([0.2, 0.7], requires_grad=True)
-    >>> RelaxedBernoulli(0.5, p).rsample((3,)).shape
-    (3, 2)
+    >>> p = krt.tensor([0.25, 0.75], requires_grad=True)
+    >>> drawn = krt.distributions.RelaxedBernoulli(0.5, p).rsample((3,))
+    >>> drawn.shape, bool(((drawn > 0) & (drawn < 1)).all())
+    ((3, 2), True)
     """
 
     arg_constraints: ClassVar = {
@@ -156,6 +153,10 @@ class RelaxedBernoulli(TransformedDistribution):
 class RelaxedOneHotCategorical(TransformedDistribution):
     """A relaxed one-hot categorical distribution: shares that sum to 1, close to one-hot.
 
+    A sample is ``softmax((logits + g) / temperature)`` with Gumbel variates g (Maddison, Mnih and
+    Teh, The Concrete Distribution, arXiv:1611.00712, 2016; Jang, Gu and Poole, Categorical
+    Reparameterization with Gumbel-Softmax, arXiv:1611.01144, 2016).
+
     Parameters
     ----------
     temperature : float or Tensor
@@ -164,6 +165,12 @@ class RelaxedOneHotCategorical(TransformedDistribution):
         See :class:`Categorical`.
     validate_args : bool, optional
         Whether to check parameters and values.
+
+    Examples
+    --------
+    >>> p = krt.distributions.RelaxedOneHotCategorical(0.5, krt.tensor([1.0, 1.0, 2.0]))
+    >>> p.rsample((4,)).sum(-1).round(decimals=4).tolist()
+    [1.0, 1.0, 1.0, 1.0]
     """
 
     arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
@@ -182,7 +189,7 @@ class RelaxedOneHotCategorical(TransformedDistribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples."""
+        """Constraint on the values of samples: shares that sum to 1."""
         return constraints.simplex
 
     @property

@@ -1,5 +1,7 @@
 """Transforms (bijectors) with the log of their Jacobian determinant."""
 
+# ruff: noqa: D102 - methods that override inherit the docstrings of Transform
+
 from __future__ import annotations
 
 import math
@@ -28,13 +30,32 @@ __all__ = ["AbsTransform", "AffineTransform", "ComposeTransform",
 class Transform:
     """Base class of changes of variables; those of numbers are monotonic.
 
-    An output remembers its input as long as it lives. So the inverse of a sample is exact even if
-    the transform is flat there, like tanh far from 0.
+    Call a transform to apply it. An output remembers its input as long as it lives. So the inverse
+    of a sample is exact even if the transform is flat there, like tanh far from 0.
+
+    A transform of your own defines ``_call``, ``_inverse`` and :meth:`log_abs_det_jacobian`.
 
     Parameters
     ----------
     cache_size : int
         Ignored. In PyTorch it enables this cache.
+
+    Attributes
+    ----------
+    domain, codomain : Constraint
+        Constraints on inputs and outputs.
+    event_dim : int
+        Number of axes of one input value: 0 for numbers, 1 for vectors, 2 for matrices.
+    bijective : bool
+        Whether each output value has exactly one input value.
+
+    Examples
+    --------
+    >>> t = krt.distributions.TanhTransform()
+    >>> x = krt.tensor([0.0, 50.0])
+    >>> y = t(x)
+    >>> y.tolist(), t.inv(y).tolist()
+    ([0.0, 1.0], [0.0, 50.0])
     """
 
     domain: Constraint = constraints.real
@@ -50,7 +71,7 @@ class Transform:
 
     @property
     def sign(self) -> Any:
-        """1 if the transform increases, -1 if it decreases."""
+        """1 if the transform increases, -1 if it decreases; for transforms of numbers."""
         return 1
 
     @property
@@ -59,11 +80,53 @@ class Transform:
         return self.event_dim
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """Return the output shape for an input shape."""
+        """Return the output shape for an input shape.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of an input.
+
+        Returns
+        -------
+        tuple of int
+            Shape of its output.
+
+        Raises
+        ------
+        ShapeError
+            The transform does not accept this shape.
+
+        Examples
+        --------
+        >>> krt.distributions.StickBreakingTransform().forward_shape((5, 2))
+        (5, 3)
+        """
         return shape
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """Return the input shape for an output shape."""
+        """Return the input shape for an output shape.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of an output.
+
+        Returns
+        -------
+        tuple of int
+            Shape of its input.
+
+        Raises
+        ------
+        ShapeError
+            The transform has no output of this shape.
+
+        Examples
+        --------
+        >>> krt.distributions.StickBreakingTransform().inverse_shape((5, 3))
+        (5, 2)
+        """
         return shape
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -73,7 +136,23 @@ class Transform:
         return y
 
     def inv(self, y: Tensor) -> Tensor:
-        """Return the input that gives `y`."""
+        """Return the input that gives `y`.
+
+        Parameters
+        ----------
+        y : Tensor
+            Output, or any value of the codomain.
+
+        Returns
+        -------
+        Tensor
+            The very tensor that `y` was computed from, or else the inverse function of `y`.
+
+        Examples
+        --------
+        >>> krt.distributions.AffineTransform(1.0, 2.0).inv(krt.tensor([5.0])).tolist()
+        [2.0]
+        """
         found = _recall(self, y)
         return self._inverse(y) if found is None else found
 
@@ -84,7 +163,26 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__} defines no _inverse")
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`.
+
+        Parameters
+        ----------
+        x, y : Tensor
+            Input and its output.
+
+        Returns
+        -------
+        Tensor
+            Natural logarithms, one for each value: the shape of `x` without its last `event_dim`
+            axes.
+
+        Examples
+        --------
+        >>> t = krt.distributions.ExpTransform()
+        >>> x = krt.tensor([0.0, 2.0])
+        >>> t.log_abs_det_jacobian(x, t(x)).tolist()
+        [0.0, 2.0]
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no log_abs_det_jacobian")
 
     def __repr__(self) -> str:
@@ -120,7 +218,13 @@ def widened(constraint: Constraint, event_dim: int) -> Constraint:
 
 
 class ExpTransform(Transform):
-    """``exp(x)``."""
+    """Transform numbers to numbers above 0: ``exp(x)``.
+
+    Examples
+    --------
+    >>> krt.distributions.ExpTransform()(krt.tensor([0.0])).tolist()
+    [1.0]
+    """
 
     codomain = constraints.positive
 
@@ -131,12 +235,17 @@ class ExpTransform(Transform):
         return y.log()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return x
 
 
 class SigmoidTransform(Transform):
-    """``1 / (1 + exp(-x))``."""
+    """Transform numbers to numbers strictly between 0 and 1: ``1 / (1 + exp(-x))``.
+
+    Examples
+    --------
+    >>> krt.distributions.SigmoidTransform()(krt.tensor([0.0])).tolist()
+    [0.5]
+    """
 
     codomain = constraints.unit_interval
 
@@ -150,12 +259,17 @@ class SigmoidTransform(Transform):
         return safe.log() - (-safe).log1p()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return -(-x).softplus() - x.softplus()
 
 
 class TanhTransform(Transform):
-    """``tanh(x)``."""
+    """Transform numbers to numbers from -1 to 1: ``tanh(x)``.
+
+    Examples
+    --------
+    >>> krt.distributions.TanhTransform()(krt.tensor([0.0, 50.0])).tolist()
+    [0.0, 1.0]
+    """
 
     codomain = constraints.interval(-1.0, 1.0)
 
@@ -167,12 +281,11 @@ class TanhTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
         # log(1 - tanh(x)**2) without cancellation.
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return 2 * (math.log(2) - x - (-2 * x).softplus())
 
 
 class AffineTransform(Transform):
-    """``loc + scale * x``.
+    """Scale and shift: ``loc + scale * x``.
 
     Parameters
     ----------
@@ -182,6 +295,11 @@ class AffineTransform(Transform):
         Number of axes of one value.
     cache_size : int
         Ignored.
+
+    Examples
+    --------
+    >>> krt.distributions.AffineTransform(1.0, 2.0)(krt.tensor([0.0, 2.0])).tolist()
+    [1.0, 5.0]
     """
 
     def __init__(
@@ -197,7 +315,6 @@ class AffineTransform(Transform):
 
     @property
     def sign(self) -> Any:
-        """1 if the transform increases, -1 if it decreases."""
         if isinstance(self.scale, Tensor):
             return self.scale.sign()
         return 1 if self.scale > 0 else -1 if self.scale < 0 else 0
@@ -209,14 +326,12 @@ class AffineTransform(Transform):
         return (y - self.loc) / self.scale
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """Return the output shape for an input shape."""
         given = (v for v in (self.loc, self.scale) if isinstance(v, Tensor))
         return broadcast(shape, *(v.dims for v in given))
 
     inverse_shape = forward_shape
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         if isinstance(self.scale, Tensor):
             size = self.scale.abs().log() + zeros_like(x)
         else:
@@ -227,7 +342,7 @@ class AffineTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """A sequence of transforms.
+    """Apply several transforms one after another.
 
     Parameters
     ----------
@@ -235,6 +350,18 @@ class ComposeTransform(Transform):
         Transforms, in the order in which they are applied.
     cache_size : int
         Ignored.
+
+    Raises
+    ------
+    DTypeError
+        An item of `parts` is not a Transform.
+
+    Examples
+    --------
+    >>> t = krt.distributions.ComposeTransform(
+    ...     [krt.distributions.AffineTransform(1.0, 2.0), krt.distributions.AbsTransform()])
+    >>> t(krt.tensor([-3.0, 1.0])).tolist(), t.bijective
+    ([5.0, 3.0], False)
     """
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
@@ -253,7 +380,6 @@ class ComposeTransform(Transform):
 
     @property
     def sign(self) -> Any:
-        """1 if the transform increases, -1 if it decreases."""
         found: Any = 1
         for part in self.parts:
             found = found * part.sign
@@ -261,20 +387,17 @@ class ComposeTransform(Transform):
 
     @property
     def out_dim(self) -> int:
-        """Number of axes of one output value."""
         found = self.event_dim
         for part in self.parts:
             found += part.out_dim - part.event_dim
         return found
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """Return the output shape for an input shape."""
         for part in self.parts:
             shape = part.forward_shape(shape)
         return shape
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """Return the input shape for an output shape."""
         for part in reversed(self.parts):
             shape = part.inverse_shape(shape)
         return shape
@@ -290,7 +413,6 @@ class ComposeTransform(Transform):
         return y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         total: Tensor | None = None
         axes = self.event_dim
         for part in self.parts:
@@ -308,7 +430,13 @@ identity_transform = ComposeTransform([])
 
 
 class AbsTransform(Transform):
-    """``abs(x)``; the inverse gives the nonnegative one of the two inputs."""
+    """Transform numbers to ``abs(x)``; the inverse gives the nonnegative one of the two inputs.
+
+    Examples
+    --------
+    >>> krt.distributions.AbsTransform()(krt.tensor([-2.0, 1.0])).tolist()
+    [2.0, 1.0]
+    """
 
     codomain = constraints.nonnegative
     bijective = False
@@ -321,7 +449,7 @@ class AbsTransform(Transform):
 
 
 class PowerTransform(Transform):
-    """``x ** exponent``, of numbers above 0.
+    """Transform numbers above 0 to ``x ** exponent``.
 
     Parameters
     ----------
@@ -329,6 +457,11 @@ class PowerTransform(Transform):
         Exponent, not 0.
     cache_size : int
         Ignored.
+
+    Examples
+    --------
+    >>> krt.distributions.PowerTransform(2.0)(krt.tensor([3.0])).tolist()
+    [9.0]
     """
 
     domain = constraints.positive
@@ -340,7 +473,6 @@ class PowerTransform(Transform):
 
     @property
     def sign(self) -> Any:
-        """1 if the transform increases, -1 if it decreases."""
         return self.exponent.sign()
 
     def _call(self, x: Tensor) -> Tensor:
@@ -350,18 +482,23 @@ class PowerTransform(Transform):
         return y ** (1 / self.exponent)
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """Return the output shape for an input shape."""
         return broadcast(shape, self.exponent.dims)
 
     inverse_shape = forward_shape
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return (self.exponent * y / x).abs().log()
 
 
 class SoftplusTransform(Transform):
-    """``log(1 + exp(x))``."""
+    """Transform numbers to numbers above 0: ``log(1 + exp(x))``.
+
+    Examples
+    --------
+    >>> t = krt.distributions.SoftplusTransform()
+    >>> t.inv(t(krt.tensor([-3.0, 3.0]))).round(decimals=4).tolist()
+    [-3.0, 3.0]
+    """
 
     codomain = constraints.positive
 
@@ -372,7 +509,6 @@ class SoftplusTransform(Transform):
         return (-(-y).expm1()).log() + y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return -(-x).softplus()
 
 
@@ -385,6 +521,12 @@ class CumulativeDistributionTransform(Transform):
         Distribution of numbers with a cdf, and an icdf for the inverse.
     cache_size : int
         Ignored.
+
+    Examples
+    --------
+    >>> t = krt.distributions.CumulativeDistributionTransform(krt.distributions.Uniform(0.0, 4.0))
+    >>> t(krt.tensor([1.0, 2.0])).tolist()
+    [0.25, 0.5]
     """
 
     codomain = constraints.unit_interval
@@ -400,7 +542,6 @@ class CumulativeDistributionTransform(Transform):
         return self.distribution.icdf(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return self.distribution.log_prob(x)
 
 
@@ -415,6 +556,18 @@ class IndependentTransform(Transform):
         Number of batch axes to move to the event.
     cache_size : int
         Ignored.
+
+    Raises
+    ------
+    DTypeError
+        `base_transform` is not a Transform.
+
+    Examples
+    --------
+    >>> t = krt.distributions.IndependentTransform(krt.distributions.ExpTransform(), 1)
+    >>> x = krt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> t.event_dim, t.log_abs_det_jacobian(x, t(x)).tolist()
+    (1, [3.0, 7.0])
     """
 
     def __init__(
@@ -438,20 +591,16 @@ class IndependentTransform(Transform):
 
     @property
     def sign(self) -> Any:
-        """1 if the transform increases, -1 if it decreases."""
         return self.base_transform.sign
 
     @property
     def out_dim(self) -> int:
-        """Number of axes of one output value."""
         return self.base_transform.out_dim + self.reinterpreted_batch_ndims
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """Return the output shape for an input shape."""
         return self.base_transform.forward_shape(shape)
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """Return the input shape for an output shape."""
         return self.base_transform.inverse_shape(shape)
 
     def _call(self, x: Tensor) -> Tensor:
@@ -461,7 +610,6 @@ class IndependentTransform(Transform):
         return self.base_transform.inv(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         size = self.base_transform.log_abs_det_jacobian(x, y)
         for _ in range(self.reinterpreted_batch_ndims):
             size = size.sum(-1)
@@ -477,6 +625,16 @@ class ReshapeTransform(Transform):
         Shapes of one input value and of one output value.
     cache_size : int
         Ignored.
+
+    Raises
+    ------
+    ShapeError
+        The two shapes have different numbers of elements.
+
+    Examples
+    --------
+    >>> krt.distributions.ReshapeTransform((4,), (2, 2))(krt.zeros(3, 4)).shape
+    (3, 2, 2)
     """
 
     def __init__(
@@ -495,15 +653,12 @@ class ReshapeTransform(Transform):
 
     @property
     def out_dim(self) -> int:
-        """Number of axes of one output value."""
         return len(self.out_shape)
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """Return the output shape for an input shape."""
         return _exchanged(shape, self.in_shape, self.out_shape)
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """Return the input shape for an output shape."""
         return _exchanged(shape, self.out_shape, self.in_shape)
 
     def _call(self, x: Tensor) -> Tensor:
@@ -513,7 +668,6 @@ class ReshapeTransform(Transform):
         return y.reshape(self.inverse_shape(y.dims))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
-        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return zeros(x.dims[: x.ndim - self.event_dim], dtype=x.dtype)
 
 
