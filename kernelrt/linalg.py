@@ -39,21 +39,49 @@ _DRIVERS: Final = ("gels", "gelsy", "gelsd", "gelss")
 
 
 class Checked(NamedTuple, Generic[_T]):
-    """A result, and for each matrix `info`: 0 if the result is valid, else 1."""
+    """A result, and for each matrix `info`: 0 if the result is valid, else 1.
+
+    Attributes
+    ----------
+    result : Tensor
+        Result for all matrices.
+    info : Tensor
+        int32 of the batch shape.
+    """
 
     result: _T
     info: _T
 
 
 class Factors(NamedTuple, Generic[_T]):
-    """L and U in one matrix, and the pivots: the row swapped with in each step, from 1."""
+    """L and U in one matrix, and the pivots: the row swapped with in each step, from 1.
+
+    Attributes
+    ----------
+    LU : Tensor
+        L without its unit diagonal below, U on and above the diagonal, shape (..., n, n).
+    pivots : Tensor
+        int32 of shape (..., n).
+    """
 
     LU: _T
     pivots: _T
 
 
 class LeastSquares(NamedTuple, Generic[_T]):
-    """A solution, the residual sums of squares, the ranks, and the singular values."""
+    """A solution, the residual sums of squares, the ranks, and the singular values.
+
+    Attributes
+    ----------
+    solution : Tensor
+        Solution, shape (..., n, k) or (..., n).
+    residuals : Tensor
+        Sums of squares of ``A @ X - B``, or an empty tensor.
+    rank : Tensor
+        int64 of the batch shape.
+    singular_values : Tensor
+        Singular values, or an empty tensor.
+    """
 
     solution: _T
     residuals: _T
@@ -64,8 +92,35 @@ class LeastSquares(NamedTuple, Generic[_T]):
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 - torch's name
     """Return L of ``A = L @ L.mT`` for symmetric positive definite matrices.
 
-    Only the lower triangle is read. The gradient follows Murray, arXiv:1602.07527. See
-    ``Tensor.cholesky``.
+    Only the lower triangle is read. The gradient follows Murray (Differentiation of the Cholesky
+    decomposition, arXiv:1602.07527, 2016). See ``Tensor.cholesky``.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., n, n)
+        Matrices.
+    upper : bool
+        Whether to return the upper triangular ``L.mT`` instead.
+
+    Returns
+    -------
+    Tensor
+        Triangular matrices of the shape and dtype of `A`.
+
+    Raises
+    ------
+    DTypeError
+        `A` is not float32 or float64.
+    ShapeError
+        `A` does not hold square matrices.
+    LinAlgError
+        When the result is computed: a matrix is not positive definite, or holds NaN.
+
+    Examples
+    --------
+    >>> a = krt.tensor([[4.0, 2.0], [2.0, 2.0]])
+    >>> krt.linalg.cholesky(a).tolist()
+    [[2.0, 0.0], [1.0, 1.0]]
     """
     return tensor_of(A, "A").cholesky(upper)
 
@@ -73,7 +128,29 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 - torch
 def cholesky_ex(
     A: Tensor, *, upper: bool = False, check_errors: bool = False  # noqa: N803
 ) -> Checked[Tensor]:
-    """Return the Cholesky factors, with `info` 1 for matrices that have none."""
+    """Return the Cholesky factors, with `info` 1 for matrices that have none.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., n, n)
+        Symmetric matrices; only the lower triangle is read.
+    upper : bool
+        Whether to return upper triangular factors.
+    check_errors : bool
+        Whether to raise LinAlgError as :func:`cholesky` does.
+
+    Returns
+    -------
+    Checked of (result, info)
+        Factors of the shape and dtype of `A`, and int32 of the batch shape.
+
+    Examples
+    --------
+    >>> krt.linalg.cholesky_ex(krt.tensor([[4.0]])).result.tolist()
+    [[2.0]]
+    >>> krt.linalg.cholesky_ex(krt.tensor([[-4.0]])).info.item()
+    1
+    """
     x = tensor_of(A, "A")
     if check_errors:
         out = x.cholesky(upper)
@@ -95,22 +172,112 @@ def _of(x: Tensor, rule: Callable[..., Any]) -> Tensor:
 
 
 def det(A: Tensor) -> Tensor:  # noqa: N803
-    """Return the determinants; see ``Tensor.det``."""
+    """Return the determinants; see ``Tensor.det``.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., n, n)
+        Matrices.
+
+    Returns
+    -------
+    Tensor
+        One number for each matrix: the batch shape, in the dtype of `A`.
+
+    Raises
+    ------
+    DTypeError
+        `A` is not float32 or float64.
+    ShapeError
+        `A` does not hold square matrices.
+
+    Examples
+    --------
+    >>> krt.linalg.det(krt.tensor([[4.0, 2.0], [2.0, 2.0]])).item()
+    4.0
+    """
     return tensor_of(A, "A").det()
 
 
 def slogdet(A: Tensor) -> SignedLog[Tensor]:  # noqa: N803
-    """Return the signs of the determinants and the logarithms of their absolute values."""
+    """Return the signs of the determinants and the logarithms of their absolute values.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., n, n)
+        Matrices.
+
+    Returns
+    -------
+    SignedLog of (sign, logabsdet)
+        -1, 0 or 1, and natural logarithms (``-inf`` for a determinant of 0), of the batch shape.
+
+    Raises
+    ------
+    DTypeError
+        `A` is not float32 or float64.
+    ShapeError
+        `A` does not hold square matrices.
+
+    Examples
+    --------
+    >>> sign, size = krt.linalg.slogdet(krt.tensor([[0.0, 2.0], [2.0, 0.0]]))
+    >>> sign.item(), round(size.exp().item(), 4)
+    (-1.0, 4.0)
+    """
     return tensor_of(A, "A").slogdet()
 
 
 def inv(A: Tensor) -> Tensor:  # noqa: N803
-    """Return the inverse matrices; raise LinAlgError if one is singular."""
+    """Return the inverse matrices.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., n, n)
+        Matrices.
+
+    Returns
+    -------
+    Tensor
+        Inverses of the shape and dtype of `A`.
+
+    Raises
+    ------
+    DTypeError
+        `A` is not float32 or float64.
+    ShapeError
+        `A` does not hold square matrices.
+    LinAlgError
+        When the result is computed: a matrix is singular, or holds NaN.
+
+    Examples
+    --------
+    >>> krt.linalg.inv(krt.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
     return tensor_of(A, "A").inverse()
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Checked[Tensor]:  # noqa: N803
-    """Return the inverse matrices, with `info` 1 for singular ones (the result is not finite)."""
+    """Return the inverse matrices, with `info` 1 for singular ones (the result is not finite).
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., n, n)
+        Matrices.
+    check_errors : bool
+        Whether to raise LinAlgError as :func:`inv` does.
+
+    Returns
+    -------
+    Checked of (result, info)
+        Inverses of the shape and dtype of `A`, and int32 of the batch shape.
+
+    Examples
+    --------
+    >>> krt.linalg.inv_ex(krt.tensor([[[2.0]], [[0.0]]])).info.tolist()
+    [0, 1]
+    """
     out = tensor_of(A, "A")._inverted(checked=bool(check_errors))  # noqa: SLF001
     return Checked(out, _faults(out))
 
@@ -120,6 +287,8 @@ def pinv(
     atol: Tolerance = None, rtol: Tolerance = None,
 ) -> Tensor:  # fmt: skip
     """Return the pseudo-inverses.
+
+    The pseudo-inverse (Moore-Penrose) comes from the singular value decomposition.
 
     Parameters
     ----------
@@ -133,6 +302,22 @@ def pinv(
         Singular values up to max(`atol`, `rtol` * largest singular value) count as 0. Tensors have
         one number per matrix. If both are omitted, rtol is max(m, n) times the machine epsilon; if
         only `atol` is given, rtol is 0.
+
+    Returns
+    -------
+    Tensor
+        Pseudo-inverses of shape (..., n, m), in the dtype of `A`.
+
+    Raises
+    ------
+    TypeError
+        Both `rcond` and `rtol` are given.
+
+    Examples
+    --------
+    >>> a = krt.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 4.0]])
+    >>> (krt.linalg.pinv(a) @ a).round(decimals=4).abs().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     rtol = _either("rcond", rcond, "rtol", rtol)
     return _symmetric(A, hermitian)._pseudo_inverse(atol, rtol)  # noqa: SLF001
@@ -157,14 +342,22 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
     left : bool
         Whether A is the left factor.
 
+    Returns
+    -------
+    Tensor
+        X, of the shape of `B` with the batch axes broadcast, in the dtype of `A`.
+
     Raises
     ------
+    DTypeError
+        `A` or `B` is not float32 or float64.
+    ShapeError
+        `A` does not hold square matrices, or sizes or dtypes of `A` and `B` differ.
     LinAlgError
         When the result is computed: a matrix is singular.
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> krt.linalg.solve(krt.tensor([[2.0, 0.0], [0.0, 4.0]]), krt.tensor([2.0, 2.0])).tolist()
     [1.0, 0.5]
     """
@@ -174,7 +367,29 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
 def solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False  # noqa: N803
 ) -> Checked[Tensor]:
-    """Solve as :func:`solve` does, with `info` 1 for singular matrices (X is not finite)."""
+    """Solve as :func:`solve` does, with `info` 1 for singular matrices (X is not finite).
+
+    Parameters
+    ----------
+    A, B : Tensor of float32 or float64
+        Matrices and right-hand sides, as in :func:`solve`.
+    left : bool
+        Whether A is the left factor.
+    check_errors : bool
+        Whether to raise LinAlgError as :func:`solve` does.
+
+    Returns
+    -------
+    Checked of (result, info)
+        X, and int32 of the batch shape.
+
+    Examples
+    --------
+    >>> a = krt.tensor([[[2.0]], [[0.0]]])
+    >>> x, info = krt.linalg.solve_ex(a, krt.tensor([[[4.0]], [[4.0]]]))
+    >>> x[0].tolist(), info.tolist()
+    ([[2.0]], [0, 1])
+    """
     x = tensor_of(A, "A")
     out = x._solved(B, left=left, checked=bool(check_errors))  # noqa: SLF001
     whole = out if out.ndim == max(x.ndim, 2) else out.unsqueeze(-1)
@@ -188,6 +403,30 @@ def solve_triangular(
     """Solve ``A @ X = B`` for triangular A; the other triangle is not read.
 
     A zero on the diagonal gives infinities and NaN.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., n, n)
+        Triangular matrices.
+    B : Tensor of float32 or float64, shape (..., n, k)
+        Right-hand sides; (..., k, n) if `left` is false.
+    upper : bool
+        Whether the upper triangle of `A` is read.
+    left : bool
+        If false, solve ``X @ A = B`` instead.
+    unitriangular : bool
+        Whether the diagonal counts as ones, and is not read.
+
+    Returns
+    -------
+    Tensor
+        X, of the shape of `B` with the batch axes broadcast.
+
+    Examples
+    --------
+    >>> a = krt.tensor([[2.0, 0.0], [1.0, 4.0]])
+    >>> krt.linalg.solve_triangular(a, krt.tensor([[2.0], [9.0]]), upper=False).tolist()
+    [[1.0], [2.0]]
     """
     return tensor_of(A, "A")._substituted(  # noqa: SLF001
         B, upper=bool(upper), left=bool(left), unit=bool(unitriangular)
@@ -199,10 +438,27 @@ def qr(A: Tensor, mode: str = "reduced") -> QR[Tensor]:  # noqa: N803
 
     Parameters
     ----------
-    A : Tensor, shape (..., m, n)
+    A : Tensor of float32 or float64, shape (..., m, n)
         Matrices.
     mode : "reduced", "complete" or "r"
         Q has min(m, n) columns ("reduced"), m columns ("complete"), or is empty ("r").
+
+    Returns
+    -------
+    QR of (Q, R)
+        Q with orthonormal columns, and upper triangular R.
+
+    Raises
+    ------
+    ShapeError
+        `mode` is not one of the three.
+
+    Examples
+    --------
+    >>> a = krt.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> q, r = krt.linalg.qr(a)
+    >>> q.shape, r.shape, (q @ r).round(decimals=4).tolist()
+    ((3, 2), (2, 2), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     """
     if mode not in ("reduced", "complete", "r"):
         raise ShapeError(f"mode: expected 'reduced', 'complete' or 'r', not {mode!r}")
@@ -215,10 +471,30 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen[Tensor]:  # noqa: N803
 
     Parameters
     ----------
-    A : Tensor, shape (..., n, n)
+    A : Tensor of float32 or float64, shape (..., n, n)
         Symmetric matrices.
     UPLO : "L" or "U"
         Whether the lower or the upper triangle is read.
+
+    Returns
+    -------
+    Eigen of (eigenvalues, eigenvectors)
+        Tensors of shape (..., n) and (..., n, n), in the dtype of `A`.
+
+    Raises
+    ------
+    DTypeError
+        `A` is not float32 or float64.
+    ShapeError
+        `A` does not hold square matrices.
+    LinAlgError
+        When the result is computed: a matrix holds numbers that are not finite.
+
+    Examples
+    --------
+    >>> values, vectors = krt.linalg.eigh(krt.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    >>> values.tolist(), vectors.abs().tolist()
+    ([1.0, 2.0], [[0.0, 1.0], [1.0, 0.0]])
     """
     if UPLO not in ("L", "U", "l", "u"):
         raise ShapeError(f"UPLO: expected 'L' or 'U', not {UPLO!r}")
@@ -226,7 +502,25 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen[Tensor]:  # noqa: N803
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:  # noqa: N803
-    """Return the eigenvalues of symmetric matrices; see :func:`eigh`."""
+    """Return the ascending eigenvalues of symmetric matrices; see :func:`eigh`.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., n, n)
+        Symmetric matrices.
+    UPLO : "L" or "U"
+        Whether the lower or the upper triangle is read.
+
+    Returns
+    -------
+    Tensor
+        Eigenvalues of shape (..., n), in the dtype of `A`.
+
+    Examples
+    --------
+    >>> krt.linalg.eigvalsh(krt.tensor([[1.0, 2.0], [2.0, 1.0]])).round(decimals=4).tolist()
+    [-1.0, 3.0]
+    """
     return eigh(A, UPLO).eigenvalues
 
 
@@ -234,13 +528,53 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD[Tensor]:  # noqa: N803
     """Return U, descending singular values S, and Vh of ``A = U @ diag(S) @ Vh``.
 
     With `full_matrices`, U and V are square; no gradient flows into the additional columns.
-    Gradients follow Townsend, 2016, and do not exist for equal singular values.
+    Gradients follow Townsend (Differentiating the Singular Value Decomposition, 2016), and do not
+    exist for equal singular values.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., m, n)
+        Matrices.
+    full_matrices : bool
+        Whether U has m columns and Vh n rows; otherwise both have min(m, n).
+
+    Returns
+    -------
+    SVD of (U, S, Vh)
+        Tensors in the dtype of `A`; S has shape (..., min(m, n)).
+
+    Raises
+    ------
+    LinAlgError
+        When the result is computed: a matrix holds numbers that are not finite.
+
+    Examples
+    --------
+    >>> u, s, vh = krt.linalg.svd(krt.tensor([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]]))
+    >>> u.shape, s.round(decimals=4).tolist(), vh.shape
+    ((3, 3), [4.0, 3.0], (2, 2))
     """
     return SVD(*tensor_of(A, "A")._singular(full=bool(full_matrices)))  # noqa: SLF001
 
 
 def svdvals(A: Tensor) -> Tensor:  # noqa: N803
-    """Return the singular values; see :func:`svd`."""
+    """Return the descending singular values; see :func:`svd`.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., m, n)
+        Matrices.
+
+    Returns
+    -------
+    Tensor
+        Singular values of shape (..., min(m, n)), in the dtype of `A`.
+
+    Examples
+    --------
+    >>> krt.linalg.svdvals(krt.tensor([[3.0, 0.0], [0.0, -4.0]])).round(decimals=4).tolist()
+    [4.0, 3.0]
+    """
     return svd(A, False).S
 
 
@@ -267,6 +601,20 @@ def lstsq(
     LeastSquares of (solution, residuals, rank, singular_values)
         X with shape (..., n, k) or (..., n); the sums of squares of ``A @ X - B`` if m is greater
         than n, else empty; the rank of each matrix; the singular values, or empty.
+
+    Raises
+    ------
+    ShapeError
+        `driver` is unknown, or `A` and `B` have different numbers of rows.
+
+    Examples
+    --------
+    A line through the points (0, 1), (1, 3) and (2, 5):
+
+    >>> a = krt.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    >>> found = krt.linalg.lstsq(a, krt.tensor([1.0, 3.0, 5.0]))
+    >>> found.solution.round(decimals=4).tolist(), found.rank.item()
+    ([1.0, 2.0], 2)
     """
     if driver not in (None, *_DRIVERS):
         raise ShapeError(f"driver: expected one of {', '.join(_DRIVERS)}, not {driver!r}")
@@ -312,6 +660,21 @@ def matrix_rank(
         The limit is max(`atol`, `rtol` * largest singular value). Tensors have one number per
         matrix. If both are omitted, rtol is max(m, n) times the machine epsilon; if only `atol` is
         given, rtol is 0.
+
+    Returns
+    -------
+    Tensor
+        int64 of the batch shape.
+
+    Raises
+    ------
+    TypeError
+        Both `tol` and `atol` are given.
+
+    Examples
+    --------
+    >>> krt.linalg.matrix_rank(krt.ones(3, 3)).item()
+    1
     """
     atol = _either("tol", tol, "atol", atol)
     x = _symmetric(A, hermitian).detach()
@@ -323,7 +686,31 @@ def matrix_rank(
 
 
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803
-    """Return the condition number: the norm of the matrix times the norm of its inverse."""
+    """Return the condition number: the norm of the matrix times the norm of its inverse.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., m, n)
+        Matrices; square, unless `p` is None, 2 or -2.
+    p : None, 1, -1, 2, -2, inf, -inf, "fro" or "nuc"
+        Norm, as in :func:`matrix_norm`. None is 2: the largest singular value divided by the
+        smallest.
+
+    Returns
+    -------
+    Tensor
+        One number for each matrix: the batch shape, in the dtype of `A`.
+
+    Raises
+    ------
+    LinAlgError
+        When the result is computed: a matrix is singular, for a `p` other than None, 2 and -2.
+
+    Examples
+    --------
+    >>> krt.linalg.cond(krt.tensor([[4.0, 0.0], [0.0, 2.0]])).item()
+    2.0
+    """
     p = take_by_value(p)
     if p is None or p in (2, -2):
         values = svdvals(A)
@@ -335,12 +722,51 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803
 
 
 def matrix_power(A: Tensor, n: int) -> Tensor:  # noqa: N803
-    """Return matrices raised to the power `n`; see ``Tensor.matrix_power``."""
+    """Return matrices raised to the power `n`; see ``Tensor.matrix_power``.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, m)
+        Matrices.
+    n : int
+        Exponent. For a negative one, the inverses are raised to the power ``-n``.
+
+    Returns
+    -------
+    Tensor
+        Matrices of the shape and dtype of `A`; identity matrices for 0.
+
+    Raises
+    ------
+    LinAlgError
+        When the result is computed: `n` is negative and a matrix is singular.
+
+    Examples
+    --------
+    >>> krt.linalg.matrix_power(krt.tensor([[1.0, 1.0], [0.0, 1.0]]), 3).tolist()
+    [[1.0, 3.0], [0.0, 1.0]]
+    """
     return tensor_of(A, "A").matrix_power(n)
 
 
 def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803
-    """Return the matrix exponentials; see ``Tensor.matrix_exp``."""
+    """Return the matrix exponentials; see ``Tensor.matrix_exp``.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., n, n)
+        Matrices.
+
+    Returns
+    -------
+    Tensor
+        Matrices of the shape and dtype of `A`.
+
+    Examples
+    --------
+    >>> krt.linalg.matrix_exp(krt.tensor([[0.0, 3.0], [0.0, 0.0]])).round(decimals=4).tolist()
+    [[1.0, 3.0], [0.0, 1.0]]
+    """
     return tensor_of(A, "A").matrix_exp()
 
 
@@ -348,6 +774,31 @@ def lu(A: Tensor, *, pivot: bool = True) -> Decomposition[Tensor]:  # noqa: N803
     """Return P, L and U of ``A = P @ L @ U``; see ``Tensor.lu``.
 
     Rows are pivoted; as in PyTorch on a CPU, `pivot` must be True.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., m, n)
+        Matrices.
+    pivot : bool
+        Must be True.
+
+    Returns
+    -------
+    Decomposition of (P, L, U)
+        Permutation matrices of shape (..., m, m), lower triangular matrices of shape (..., m, k)
+        with ones on the diagonal, and upper triangular matrices of shape (..., k, n), where k is
+        min(m, n).
+
+    Raises
+    ------
+    LinAlgError
+        `pivot` is False.
+
+    Examples
+    --------
+    >>> p, l, u = krt.linalg.lu(krt.tensor([[2.0, 2.0], [4.0, 2.0]]))
+    >>> p.tolist(), l.tolist(), u.tolist()
+    ([[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [0.5, 1.0]], [[4.0, 2.0], [0.0, 1.0]])
     """
     _check_pivot(pivot, "lu")
     return tensor_of(A, "A").lu()
@@ -362,7 +813,32 @@ def _check_pivot(pivot: bool, name: str) -> None:
 
 @operation
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Factors[Tensor]:  # noqa: N803
-    """Return L and U in one matrix, and the pivots, for :func:`lu_solve`; see :func:`lu`."""
+    """Return L and U in one matrix, and the pivots, for :func:`lu_solve`; see :func:`lu`.
+
+    Parameters
+    ----------
+    A : Tensor of float32 or float64, shape (..., n, n)
+        Matrices.
+    pivot : bool
+        Must be True.
+
+    Returns
+    -------
+    Factors of (LU, pivots)
+        Matrices of the shape of `A`, and int32 of shape (..., n): the row swapped with in each
+        step, from 1.
+
+    Raises
+    ------
+    LinAlgError
+        `pivot` is False.
+
+    Examples
+    --------
+    >>> packed, pivots = krt.linalg.lu_factor(krt.tensor([[2.0, 2.0], [4.0, 2.0]]))
+    >>> packed.tolist(), pivots.tolist()
+    ([[4.0, 2.0], [0.5, 1.0]], [2, 2])
+    """
     _check_pivot(pivot, "lu_factor")
     packed, _, taken = nodes.lu(tensor_of(A, "A").uop)
     return Factors(A._of(packed), A._of(taken).int())  # noqa: SLF001
@@ -383,6 +859,17 @@ def lu_solve(
         If false, solve ``X @ A = B`` instead.
     adjoint : bool
         Whether to use the transpose of A instead of A.
+
+    Returns
+    -------
+    Tensor
+        X, of the shape and dtype of `B`.
+
+    Examples
+    --------
+    >>> packed, pivots = krt.linalg.lu_factor(krt.tensor([[2.0, 2.0], [4.0, 2.0]]))
+    >>> krt.linalg.lu_solve(packed, pivots, krt.tensor([[4.0], [6.0]])).tolist()
+    [[1.0], [1.0]]
     """
     packed, taken, right = tensor_of(LU, "LU"), tensor_of(pivots, "pivots"), tensor_of(B, "B")
     if not left:
@@ -395,24 +882,107 @@ def lu_solve(
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:  # noqa: A002
-    """Return the cross products of vectors along an axis of 3 elements."""
+    """Return the cross products of vectors along an axis of 3 elements.
+
+    Parameters
+    ----------
+    input, other : Tensor
+        Vectors, of shapes that broadcast.
+    dim : int
+        Axis of size 3.
+
+    Returns
+    -------
+    Tensor
+        Vectors of the broadcast shape.
+
+    Raises
+    ------
+    ShapeError
+        The axis does not have size 3.
+
+    Examples
+    --------
+    >>> x, y = krt.tensor([1.0, 0.0, 0.0]), krt.tensor([0.0, 1.0, 0.0])
+    >>> krt.linalg.cross(x, y).tolist()
+    [0.0, 0.0, 1.0]
+    """
     return tensor_of(input, "input").cross(other, dim=dim)
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
-    """Return the matrix product; see ``Tensor.matmul``."""
+    """Return the matrix product; see ``Tensor.matmul``.
+
+    Parameters
+    ----------
+    input, other : Tensor
+        Matrices of shapes (..., n, k) and (..., k, m); or vectors, of shape (k,).
+
+    Returns
+    -------
+    Tensor
+        Products of shape (..., n, m), without the axis of a vector.
+
+    Raises
+    ------
+    ShapeError
+        The sizes of the axes that are summed over differ.
+
+    Examples
+    --------
+    >>> krt.linalg.matmul(krt.tensor([[1.0, 2.0], [3.0, 4.0]]), krt.tensor([1.0, 1.0])).tolist()
+    [3.0, 7.0]
+    """
     return tensor_of(input, "input").matmul(other)
 
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """Return the dot products along an axis."""
+    """Return the dot products along an axis.
+
+    Parameters
+    ----------
+    x, y : Tensor
+        Vectors, of shapes that broadcast.
+    dim : int
+        Axis of the vectors.
+
+    Returns
+    -------
+    Tensor
+        The broadcast shape without the axis.
+
+    Examples
+    --------
+    >>> krt.linalg.vecdot(krt.tensor([[1.0, 2.0], [3.0, 4.0]]), krt.tensor([1.0, 10.0])).tolist()
+    [21.0, 43.0]
+    """
     return (tensor_of(x, "x") * y).sum(dim)
 
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
     """Return powers 0 to N - 1 of each element along a new last axis.
 
-    N defaults to the size of the last axis of `x`.
+    Parameters
+    ----------
+    x : Tensor, shape (..., n)
+        Numbers.
+    N : int, optional
+        Number of powers, at least 2; by default the size of the last axis of `x`.
+
+    Returns
+    -------
+    Tensor
+        Powers of shape (..., n, N).
+
+    Raises
+    ------
+    ShapeError
+        `N` is below 2.
+
+    Examples
+    --------
+    >>> krt.linalg.vander(krt.tensor([2.0, 3.0]), N=3).tolist()
+    [[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]
     """
     x = x.reshape(1) if x.ndim == 0 else x
     count = int(x.shape[-1]) if N is None else integer(N, "N", 2)
@@ -422,7 +992,27 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
 def diagonal(
     A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1  # noqa: N803
 ) -> Tensor:
-    """Return the diagonals of matrices in two axes; see ``Tensor.diagonal``."""
+    """Return the diagonals of matrices in two axes; see ``Tensor.diagonal``.
+
+    Parameters
+    ----------
+    A : Tensor
+        Tensor of at least two axes.
+    offset : int
+        Diagonal: 0 is the main one, positive numbers are above it.
+    dim1, dim2 : int
+        Axes of rows and of columns.
+
+    Returns
+    -------
+    Tensor
+        The other axes, followed by the axis of the diagonal; a view if possible.
+
+    Examples
+    --------
+    >>> krt.linalg.diagonal(krt.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [1.0, 4.0]
+    """
     return tensor_of(A, "A").diagonal(offset, dim1, dim2)
 
 
