@@ -59,9 +59,9 @@ class Factors(NamedTuple, Generic[_T]):
     Attributes
     ----------
     LU : Tensor
-        L without its unit diagonal below, U on and above the diagonal, shape (..., n, n).
+        L without its unit diagonal below, U on and above the diagonal, shape (..., m, n).
     pivots : Tensor
-        int32 of shape (..., n).
+        int32 of shape (..., min(m, n)).
     """
 
     LU: _T
@@ -817,7 +817,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Factors[Tensor]:  # noqa: N80
 
     Parameters
     ----------
-    A : Tensor of float32 or float64, shape (..., n, n)
+    A : Tensor of float32 or float64, shape (..., m, n)
         Matrices.
     pivot : bool
         Must be True.
@@ -825,8 +825,8 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Factors[Tensor]:  # noqa: N80
     Returns
     -------
     Factors of (LU, pivots)
-        Matrices of the shape of `A`, and int32 of shape (..., n): the row swapped with in each
-        step, from 1.
+        Matrices of the shape of `A`, and int32 of shape (..., min(m, n)): the row swapped with in
+        each step, from 1.
 
     Raises
     ------

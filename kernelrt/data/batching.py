@@ -20,7 +20,22 @@ __all__ = ["Batches", "batches"]
 class Batches:
     """Batches of rows of data; each iteration over it is one epoch.
 
-    Made by :func:`batches`.
+    Made by :func:`batches`, whose docstring describes the options.
+
+    Attributes
+    ----------
+    batch_size : int
+        Rows of a batch.
+    shuffle, drop_last : bool
+        Options of :func:`batches`.
+    epoch : int
+        Number of epochs started. Set it to resume the orders of a run with the same seed.
+
+    Examples
+    --------
+    >>> made = krt.data.batches(np.arange(5), batch_size=2, drop_last=True)
+    >>> len(made), [x.tolist() for x in made], made.epoch
+    (2, [[0, 1], [2, 3]], 1)
     """
 
     def __init__(
@@ -70,6 +85,8 @@ def batches(
 ) -> Batches:  # fmt: skip
     """Return batches of data in memory.
 
+    Use them for data that fits in memory; :class:`DataLoader` takes any data set.
+
     Parameters
     ----------
     *data : array, Tensor, list, or dict or tuple of them
@@ -99,7 +116,6 @@ def batches(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from kernelrt.data import batches
     >>> epoch = batches(np.arange(5), {"twice": np.arange(5) * 2}, batch_size=2)
     >>> len(epoch)

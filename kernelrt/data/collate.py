@@ -42,8 +42,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
     Examples
     --------
     >>> from kernelrt.data import default_collate
-    >>> default_collate([{"x": [1, 2.5], "name": "a"}, {"x": [3, 4.5], "name": "b"}])
-    {'x': [tensor([1, 3]), tensor([2.5, 4.5], dtype=float64)], 'name': ['a', 'b']}
+    >>> batch = default_collate([{"x": [1, 2.5], "name": "a"}, {"x": [3, 4.5], "name": "b"}])
+    >>> batch["name"], [x.tolist() for x in batch["x"]], batch["x"][1].dtype.name
+    (['a', 'b'], [[1, 3], [2.5, 4.5]], 'float64')
     """
     if not batch:
         raise ShapeError("batch: expected at least one sample")

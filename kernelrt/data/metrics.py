@@ -27,6 +27,11 @@ def accuracy(predicted: Any, target: Any) -> float:
     target : array or Tensor
         Labels: numbers or strings.
 
+    Returns
+    -------
+    float
+        Share from 0 to 1.
+
     Raises
     ------
     ShapeError
@@ -83,8 +88,6 @@ def _of_logits(scores: Array, wanted: Array) -> Array:
 def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) -> Array:
     """Return counts of true classes (rows) and predicted classes (columns).
 
-    The result is int64 of shape (classes, classes).
-
     Parameters
     ----------
     predicted : array or Tensor
@@ -93,6 +96,18 @@ def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) ->
         True labels: integers of at least 0.
     classes : int, optional
         Number of classes; by default one more than the greatest label.
+
+    Returns
+    -------
+    ndarray of int64, shape (classes, classes)
+        Element ``[i, j]`` is the number of samples of class i that were predicted as class j.
+
+    Raises
+    ------
+    DTypeError
+        Labels are not integers.
+    ShapeError
+        Shapes disagree, a label is negative, or not below `classes`.
 
     Examples
     --------
@@ -124,13 +139,57 @@ def _pair(predicted: Any, target: Any) -> tuple[Array, Array]:
 
 
 def mean_squared_error(predicted: Any, target: Any) -> float:
-    """Return the mean of squared differences."""
+    """Return the mean of squared differences.
+
+    Parameters
+    ----------
+    predicted, target : array or Tensor
+        Numbers of one shape.
+
+    Returns
+    -------
+    float
+        Mean over all elements, computed in float64.
+
+    Raises
+    ------
+    ShapeError
+        Shapes differ, or there are no numbers.
+
+    Examples
+    --------
+    >>> from kernelrt.data import mean_squared_error
+    >>> mean_squared_error([1.0, 4.0], [2.0, 2.0])
+    2.5
+    """
     found, wanted = _pair(predicted, target)
     return float(((found - wanted) ** 2).mean())
 
 
 def mean_absolute_error(predicted: Any, target: Any) -> float:
-    """Return the mean of absolute differences."""
+    """Return the mean of absolute differences.
+
+    Parameters
+    ----------
+    predicted, target : array or Tensor
+        Numbers of one shape.
+
+    Returns
+    -------
+    float
+        Mean over all elements, computed in float64.
+
+    Raises
+    ------
+    ShapeError
+        Shapes differ, or there are no numbers.
+
+    Examples
+    --------
+    >>> from kernelrt.data import mean_absolute_error
+    >>> mean_absolute_error([1.0, 4.0], [2.0, 2.0])
+    1.5
+    """
     found, wanted = _pair(predicted, target)
     return float(np.abs(found - wanted).mean())
 
@@ -143,6 +202,16 @@ def r2_score(predicted: Any, target: Any) -> float:
     predicted, target : array or Tensor
         Values of one shape, (n,) or (n, features); the result is the mean over the features. A
         constant feature scores 1 if it is predicted exactly, otherwise 0.
+
+    Returns
+    -------
+    float
+        ``1 - sum((target - predicted)**2) / sum((target - mean(target))**2)``, computed in float64.
+
+    Raises
+    ------
+    ShapeError
+        Shapes differ, or there are no numbers.
 
     Examples
     --------

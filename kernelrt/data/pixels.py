@@ -17,7 +17,19 @@ HELD_OUT: Final = 360
 
 
 class DigitsSplit(NamedTuple):
-    """Training and held-out images, scaled to 0..1, with their labels."""
+    """Training and held-out images, scaled to 0..1, with their labels; see :func:`digits_split`.
+
+    Attributes
+    ----------
+    train_images : ndarray of float32, shape (1437, 1, 8, 8)
+        Gray values from 0 to 1.
+    train_labels : ndarray of int64, shape (1437,)
+        Digits from 0 to 9.
+    test_images : ndarray of float32, shape (360, 1, 8, 8)
+        Gray values of the held-out images.
+    test_labels : ndarray of int64, shape (360,)
+        Digits of the held-out images.
+    """
 
     train_images: NDArray[np.float32]
     """Shape (1437, 1, 8, 8)."""
@@ -59,6 +71,11 @@ def digits_split() -> DigitsSplit:
     """Return the digits in a fixed random order, with the last fifth held out.
 
     The order is stored with the data, so the split is the same everywhere.
+
+    Returns
+    -------
+    DigitsSplit
+        Images as float32 of shape (n, 1, 8, 8), divided by 16, and labels as int64.
 
     Examples
     --------

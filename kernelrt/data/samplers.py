@@ -14,19 +14,36 @@ __all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler"]
 
 
 class Sampler:
-    """Base class of samplers, which yield indices of samples. Any iterable can replace one."""
+    """Base class of samplers, which yield indices of samples. Any iterable can replace one.
+
+    Examples
+    --------
+    >>> class Backwards(krt.data.Sampler):
+    ...     def __init__(self, count):
+    ...         self.count = count
+    ...     def __iter__(self):
+    ...         return iter(range(self.count - 1, -1, -1))
+    >>> loader = krt.data.DataLoader([1.0, 2.0, 3.0], batch_size=2, sampler=Backwards(3))
+    >>> [x.tolist() for x in loader]
+    [[3.0, 2.0], [1.0]]
+    """
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} defines no __iter__")
 
 
 class SequentialSampler(Sampler):
-    """Yields all indices in order.
+    """Yield all indices in order.
 
     Parameters
     ----------
     data_source : object
         Object with ``__len__``.
+
+    Examples
+    --------
+    >>> list(krt.data.SequentialSampler(["a", "b", "c"]))
+    [0, 1, 2]
     """
 
     def __init__(self, data_source: Sized) -> None:
@@ -40,7 +57,7 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """Yields indices in a new random order each time.
+    """Yield indices in a new random order each time.
 
     Parameters
     ----------
@@ -55,6 +72,22 @@ class RandomSampler(Sampler):
     seed : int, optional
         Seed of the orders if there is no `generator`; by default they follow
         :func:`kernelrt.manual_seed`.
+
+    Attributes
+    ----------
+    epoch : int
+        Number of iterations started.
+
+    Raises
+    ------
+    ShapeError
+        `num_samples` is below 1.
+
+    Examples
+    --------
+    >>> sampler = krt.data.RandomSampler(range(4), seed=0)
+    >>> len(sampler), sorted(sampler)
+    (4, [0, 1, 2, 3])
     """
 
     def __init__(
@@ -88,7 +121,7 @@ class RandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Yields lists of indices from another sampler.
+    """Yield lists of indices from another sampler.
 
     Parameters
     ----------
@@ -98,6 +131,18 @@ class BatchSampler(Sampler):
         Length of a list.
     drop_last : bool
         Whether to leave out a last, shorter list.
+
+    Raises
+    ------
+    DTypeError
+        `sampler` is not iterable.
+    ShapeError
+        `batch_size` is below 1; or in ``len()``, `sampler` has no length.
+
+    Examples
+    --------
+    >>> list(krt.data.BatchSampler(range(5), batch_size=2, drop_last=False))
+    [[0, 1], [2, 3], [4]]
     """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:

@@ -31,7 +31,6 @@ class Standardizer:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from kernelrt.data import Standardizer
     >>> x = np.array([[1.0, 5.0], [3.0, 5.0]])
     >>> scale = Standardizer().fit(x)
@@ -48,7 +47,25 @@ class Standardizer:
         self.axis = axis
 
     def fit(self, x: Any) -> Self:
-        """Compute the mean and the standard deviation of an array or a tensor."""
+        """Compute the mean and the standard deviation of an array or a tensor.
+
+        Parameters
+        ----------
+        x : array or Tensor
+            Numbers, by default of shape (rows, features).
+
+        Returns
+        -------
+        Standardizer
+            This object, so that calls can be chained.
+
+        Raises
+        ------
+        DTypeError
+            `x` does not hold numbers.
+        ShapeError
+            `x` has no rows.
+        """
         found = as_array(x, "x")
         if found.dtype.kind not in "fiub":
             raise DTypeError(f"x: expected numbers, not {found.dtype}")
@@ -75,8 +92,20 @@ class Standardizer:
     def transform(self, x: Any) -> Any:
         """Return ``(x - mean) / std``: an array for an array, a Tensor for a tensor.
 
+        Parameters
+        ----------
+        x : array or Tensor
+            Numbers with the features of :meth:`fit`.
+
+        Returns
+        -------
+        array or Tensor
+            Numbers of the shape of `x`.
+
         Raises
         ------
+        StateError
+            :meth:`fit` was not called.
         ShapeError
             The number of features differs from that of :meth:`fit`.
         """
@@ -84,11 +113,45 @@ class Standardizer:
         return (x - mean) / std
 
     def fit_transform(self, x: Any) -> Any:
-        """Call :meth:`fit`, then :meth:`transform`."""
+        """Call :meth:`fit`, then :meth:`transform`.
+
+        Parameters
+        ----------
+        x : array or Tensor
+            Numbers, by default of shape (rows, features).
+
+        Returns
+        -------
+        array or Tensor
+            Scaled numbers of the shape of `x`.
+
+        Examples
+        --------
+        >>> krt.data.Standardizer().fit_transform(krt.tensor([[1.0], [3.0]])).tolist()
+        [[-1.0], [1.0]]
+        """
         return self.fit(x).transform(x)
 
     def inverse(self, x: Any) -> Any:
-        """Return ``x * std + mean``, the inverse of :meth:`transform`."""
+        """Return ``x * std + mean``, the inverse of :meth:`transform`.
+
+        Parameters
+        ----------
+        x : array or Tensor
+            Scaled numbers.
+
+        Returns
+        -------
+        array or Tensor
+            Numbers in the units of the data that :meth:`fit` got.
+
+        Raises
+        ------
+        StateError
+            :meth:`fit` was not called.
+        ShapeError
+            The number of features differs from that of :meth:`fit`.
+        """
         mean, std = self._parts(x)
         return x * std + mean
 

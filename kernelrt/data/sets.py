@@ -25,6 +25,16 @@ class Dataset:
     """Base class of indexed data sets; a subclass defines ``__len__`` and ``__getitem__``.
 
     Other objects with both methods can be loaded, too.
+
+    Examples
+    --------
+    >>> class Squares(krt.data.Dataset):
+    ...     def __len__(self):
+    ...         return 3
+    ...     def __getitem__(self, index):
+    ...         return index, index**2
+    >>> [x.tolist() for x in next(iter(krt.data.DataLoader(Squares(), batch_size=3)))]
+    [[0, 1, 2], [0, 1, 4]]
     """
 
     def __getitem__(self, index: Any) -> Any:
@@ -35,7 +45,16 @@ class Dataset:
 
 
 class IterableDataset:
-    """Base class of data sets that yield samples; a subclass defines ``__iter__``."""
+    """Base class of data sets that yield samples; a subclass defines ``__iter__``.
+
+    Examples
+    --------
+    >>> class Stream(krt.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         yield from (1.0, 2.0, 3.0)
+    >>> [x.tolist() for x in krt.data.DataLoader(Stream(), batch_size=2)]
+    [[1.0, 2.0], [3.0]]
+    """
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} defines no __iter__")
@@ -48,6 +67,19 @@ class TensorDataset(Dataset):
     ----------
     *tensors : Tensor or array
         Data with equal numbers of rows along the first axis. A loader reads tensors once.
+
+    Raises
+    ------
+    DTypeError
+        An argument has no rows.
+    ShapeError
+        There is no argument, or numbers of rows differ.
+
+    Examples
+    --------
+    >>> data = krt.data.TensorDataset(krt.tensor([1.0, 2.0, 3.0]), np.array([4, 5, 6]))
+    >>> len(data), [float(v) for v in data[1]]
+    (3, [2.0, 5.0])
     """
 
     def __init__(self, *tensors: Any) -> None:
@@ -66,7 +98,24 @@ class TensorDataset(Dataset):
         return tuple(t[place] for t in self.tensors)
 
     def take(self, rows: Sequence[int]) -> tuple[Any, ...]:
-        """Return the given samples as a batch."""
+        """Return the given samples as a batch.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Indices of the samples.
+
+        Returns
+        -------
+        tuple
+            The rows of each array and tensor.
+
+        Examples
+        --------
+        >>> data = krt.data.TensorDataset(krt.tensor([1.0, 2.0, 3.0]), np.array([4, 5, 6]))
+        >>> [v.tolist() for v in data.take([2, 0])]
+        [[3.0, 1.0], [6, 4]]
+        """
         if self._held is None:
             self._held = held(self.tensors)
         found: tuple[Any, ...] = take(self._held, np.asarray(rows, np.int64))
@@ -92,6 +141,17 @@ class Subset(Dataset):
         Data set with ``__getitem__``.
     indices : sequence of int
         Indices of the samples.
+
+    Raises
+    ------
+    DTypeError
+        `dataset` has no ``__getitem__``.
+
+    Examples
+    --------
+    >>> part = krt.data.Subset(["a", "b", "c"], [2, 0])
+    >>> len(part), part[0]
+    (2, 'c')
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
@@ -118,6 +178,17 @@ class ConcatDataset(Dataset):
     ----------
     datasets : sequence of object
         Data sets with ``__getitem__`` and ``__len__``.
+
+    Raises
+    ------
+    ShapeError
+        There is no data set.
+
+    Examples
+    --------
+    >>> both = krt.data.ConcatDataset([["a", "b"], ["c"]])
+    >>> len(both), both[2]
+    (3, 'c')
     """
 
     def __init__(self, datasets: Sequence[Any]) -> None:
@@ -152,6 +223,24 @@ def random_split(
     seed : int, optional
         Seed of the order if there is no `generator`; by default it follows
         :func:`kernelrt.manual_seed`.
+
+    Returns
+    -------
+    list of Subset
+        One for each length.
+
+    Raises
+    ------
+    DTypeError
+        `lengths` holds anything but numbers, or `generator` is not a generator.
+    ShapeError
+        `lengths` are negative, or do not sum to 1 or to the number of samples.
+
+    Examples
+    --------
+    >>> train, test = krt.data.random_split(range(10), [0.75, 0.25], seed=0)
+    >>> len(train), len(test), sorted([*train, *test]) == list(range(10))
+    (8, 2, True)
     """
     total = len(dataset)
     sizes = _lengths(lengths, total)

@@ -46,7 +46,6 @@ def train_test_split(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from kernelrt.data import train_test_split
     >>> x = np.arange(8)
     >>> train, test, *_ = train_test_split(x, x % 2, stratify=x % 2, seed=0)
