@@ -77,7 +77,6 @@ def cond(
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> x = krt.tensor(-3.0)
     >>> krt.cond(x > 0, lambda x: x, lambda x: x * 10, x).item()
     -30.0
@@ -120,7 +119,6 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> fs = [lambda x: x, lambda x: x + 1, lambda x: x * x]
     >>> [krt.switch(krt.tensor(i), fs, krt.tensor(5.0)).item() for i in range(3)]
     [5.0, 6.0, 25.0]

@@ -77,6 +77,12 @@ def grad_and_value(
         differentiate by is not of floats.
     DTypeError
         The result of `f`, or an argument to differentiate by, is not a tensor.
+
+    Examples
+    --------
+    >>> gradient, value = krt.func.grad_and_value(lambda x: (x * x).sum())(krt.tensor([1.0, 3.0]))
+    >>> gradient.tolist(), value.item()
+    ([2.0, 6.0], 10.0)
     """
 
     @functools.wraps(f)
@@ -109,8 +115,34 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """Return a function that computes the value and the gradient of `f`, as in JAX.
 
-    Like :func:`grad_and_value` with the results swapped: ``(value, gradient)``, or
-    ``((value, aux), gradient)``.
+    Like :func:`grad_and_value` with the results swapped: ``(value, gradient)``, or ``((value, aux),
+    gradient)``.
+
+    Parameters
+    ----------
+    f, argnums, has_aux
+        As in :func:`grad_and_value`.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f`.
+
+    Raises
+    ------
+    GradientError, DTypeError
+        As in :func:`grad_and_value`.
+
+    Examples
+    --------
+    Gradients by a nested argument have its nesting:
+
+    >>> def loss(params, x):
+    ...     return (x * params["w"] + params["b"]).sum()
+    >>> params = {"w": krt.tensor(2.0), "b": krt.tensor(1.0)}
+    >>> value, gradient = krt.func.value_and_grad(loss)(params, krt.tensor([1.0, 3.0]))
+    >>> value.item(), gradient["w"].item(), gradient["b"].item()
+    (10.0, 4.0, 2.0)
     """
     both = grad_and_value(f, argnums, has_aux)
 
@@ -127,13 +159,29 @@ def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> 
 
     Like :func:`grad_and_value` without the value: the gradient, or ``(gradient, aux)``.
 
+    Parameters
+    ----------
+    f, argnums, has_aux
+        As in :func:`grad_and_value`.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f`.
+
+    Raises
+    ------
+    GradientError, DTypeError
+        As in :func:`grad_and_value`.
+
     Examples
     --------
-    >>> import kernelrt as krt
     >>> cube = lambda x: x**3
     >>> x = krt.tensor(2.0)
     >>> krt.func.grad(cube)(x).item(), krt.func.grad(krt.func.grad(cube))(x).item()
     (12.0, 12.0)
+    >>> krt.func.grad(lambda x, y: x * y, argnums=(0, 1))(x, krt.tensor(5.0))[1].item()
+    2.0
     """
     both = grad_and_value(f, argnums, has_aux)
 
@@ -169,6 +217,12 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
         An argument or the output is not of floats.
     ShapeError
         The nesting or a shape of the cotangents differs from that of the output.
+
+    Examples
+    --------
+    >>> output, vjp_fn = krt.func.vjp(lambda x: x * x, krt.tensor([1.0, 3.0]))
+    >>> output.tolist(), vjp_fn(krt.tensor([1.0, 10.0])).tolist()
+    ([1.0, 9.0], [2.0, 60.0])
     """
     level = Level("vjp")
     given = [level.tagged(p, f"argument {i}") for i, p in enumerate(primals)]
@@ -224,6 +278,19 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     tuple
         ``(output, jvp_fn)``; ``jvp_fn(*tangents)`` takes data nested like the arguments and returns
         data nested like the output.
+
+    Raises
+    ------
+    GradientError
+        An argument or the output is not of floats.
+    ShapeError
+        The nesting or a shape of the tangents differs from that of the arguments.
+
+    Examples
+    --------
+    >>> output, jvp_fn = krt.func.linearize(lambda x: x * x, krt.tensor([1.0, 3.0]))
+    >>> jvp_fn(krt.tensor([1.0, 0.0])).tolist(), jvp_fn(krt.tensor([0.0, 1.0])).tolist()
+    ([2.0, 0.0], [0.0, 6.0])
     """
     level = Level("linearize")
     out, outputs, tangents_of, _ = _pushing(level, f, primals, "linearize", has_aux=False)
@@ -265,6 +332,13 @@ def jvp(
         An argument or the output is not of floats.
     ShapeError
         The nesting or a shape of the tangents differs from that of the arguments.
+
+    Examples
+    --------
+    >>> x, direction = krt.tensor([1.0, 3.0]), krt.tensor([1.0, 10.0])
+    >>> output, tangent = krt.func.jvp(lambda x: x * x, (x,), (direction,))
+    >>> output.tolist(), tangent.tolist()
+    ([1.0, 9.0], [2.0, 60.0])
     """
     for given, name in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(given, tuple | list):

@@ -60,10 +60,8 @@ def jacrev(
 
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> krt.func.jacrev(lambda x: x * x)(krt.tensor([1.0, 2.0]))
-    tensor([[2., 0.],
-            [0., 4.]])
+    >>> krt.func.jacrev(lambda x: x * x)(krt.tensor([1.0, 2.0])).tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
     """
 
     @functools.wraps(f)
@@ -88,10 +86,28 @@ def jacfwd(
 
     Like :func:`jacrev`. Prefer this function if there are fewer inputs than outputs.
 
+    Parameters
+    ----------
+    f, argnums, has_aux
+        As in :func:`jacrev`.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `f`. Returns data of the shapes and nesting of :func:`jacrev`.
+
     Raises
     ------
+    GradientError
+        During a call: an argument to differentiate by, or an output, is not of floats.
     VariableError
         During a call: a size of an argument is known only at run time.
+
+    Examples
+    --------
+    >>> powers = lambda x: krt.stack([x, x**2, x**3])
+    >>> krt.func.jacfwd(powers)(krt.tensor(2.0)).tolist()
+    [1.0, 4.0, 12.0]
     """
 
     @functools.wraps(f)
@@ -130,11 +146,8 @@ def hessian(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
 
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> krt.func.hessian(lambda x: x.prod())(krt.tensor([1.0, 2.0, 3.0]))
-    tensor([[0., 3., 2.],
-            [3., 0., 1.],
-            [2., 1., 0.]])
+    >>> krt.func.hessian(lambda x: x.prod())(krt.tensor([1.0, 2.0, 3.0])).tolist()
+    [[0.0, 3.0, 2.0], [3.0, 0.0, 1.0], [2.0, 1.0, 0.0]]
     """
     return jacfwd(jacrev(f, argnums), argnums)
 

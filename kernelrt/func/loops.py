@@ -114,7 +114,6 @@ def scan(
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> total, sums = krt.scan(lambda c, x: (c + x, c + x), krt.tensor(0.0), krt.arange(4.0))
     >>> total.item(), sums.tolist()
     (6.0, [0.0, 1.0, 3.0, 6.0])
@@ -289,7 +288,6 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> krt.fori_loop(0, 5, lambda i, x: x + i, krt.tensor(0)).item()
     10
     """
@@ -390,7 +388,6 @@ def while_loop(
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> krt.while_loop(lambda x: x < 100.0, lambda x: x * 2, krt.tensor(3.0)).item()
     192.0
     """

@@ -94,13 +94,11 @@ def vmap(
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> x, y = krt.tensor([[1.0, 2.0], [3.0, 4.0]]), krt.tensor([10.0, 1.0])
-    >>> krt.vmap(krt.dot, in_axes=(0, None))(x, y)
-    tensor([12., 34.])
-    >>> krt.vmap(krt.func.grad(lambda x: (x**3).sum()))(x)
-    tensor([[ 3., 12.],
-            [27., 48.]])
+    >>> krt.vmap(krt.dot, in_axes=(0, None))(x, y).tolist()
+    [12.0, 34.0]
+    >>> krt.vmap(krt.func.grad(lambda x: (x**3).sum()))(x).tolist()
+    [[3.0, 12.0], [27.0, 48.0]]
     """
     if not callable(f):
         raise DTypeError(f"f: expected a function, not {type(f).__name__}")

@@ -54,6 +54,8 @@ def functional_call(
 
     Raises
     ------
+    DTypeError
+        `parameters` holds anything but Tensors.
     StateError
         The module has no tensor of a given name, or two names of one tensor are given different
         tensors.
@@ -62,7 +64,6 @@ def functional_call(
 
     Examples
     --------
-    >>> import kernelrt as krt
     >>> layer = krt.nn.Linear(2, 1, bias=False)
     >>> weights = {"weight": krt.tensor([[3.0, 4.0]])}
     >>> krt.func.functional_call(layer, weights, krt.ones(2)).tolist()
@@ -105,6 +106,16 @@ def stack_module_state(
         `models` is empty.
     StateError
         Names, shapes or types of the tensors differ.
+
+    Examples
+    --------
+    >>> models = [krt.nn.Linear(2, 1) for _ in range(3)]
+    >>> parameters, others = krt.func.stack_module_state(models)
+    >>> parameters["weight"].shape, others
+    ((3, 1, 2), {})
+    >>> call = lambda p, x: krt.func.functional_call(models[0], p, x)
+    >>> krt.vmap(call, in_axes=(0, None))(parameters, krt.ones(5, 2)).shape
+    (3, 5, 1)
     """
     found = stacked_tensors(models)
     parameters = {name: t for name, t in found.items() if is_parameter(t)}

@@ -73,6 +73,11 @@ class JitFunction(Epochs[R]):
     """A function that is traced once per argument signature and replayed from then on.
 
     Created by :func:`jit`. Calls are thread-safe; runs of the same plan exclude each other.
+
+    Attributes
+    ----------
+    instance : object
+        The object that a jitted method is bound to, or None.
     """
 
     made: ClassVar[list[JitFunction[Any]] | None] = None
@@ -157,12 +162,57 @@ class JitFunction(Epochs[R]):
         The function is traced if there is no plan yet. Executing the plan writes state as a call
         does. It takes no arguments and returns neither results nor gradients: a ``grad`` that is
         None stays None.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            Arguments of the function.
+
+        Returns
+        -------
+        ExecutionPlan
+            The plan of a call with these arguments; its ``explain()`` lists kernels and buffers.
+
+        Raises
+        ------
+        JitError
+            The call is inside a traced function, or the trace fails.
+
+        Examples
+        --------
+        >>> double = krt.jit(lambda x: x * 2)
+        >>> plan = double.plan(np.ones(3, np.float32))
+        >>> len(plan.prepared_kernels), plan.device
+        (1, 'CPU')
         """
         forbid(f"{self._name}.plan()")
         return self._attempt(args, kwargs, _load, sized=False)[0].plan
 
     def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
-        """Run once as a call does, and return the time that each kernel took."""
+        """Run once as a call does, and return the time that each kernel took.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            Arguments of the function.
+
+        Returns
+        -------
+        list of KernelProfile
+            One item for each launch of a kernel; ``kernelrt.runtime.profiler.table`` prints them.
+
+        Raises
+        ------
+        JitError
+            The call is inside a traced function, or the trace fails.
+
+        Examples
+        --------
+        >>> double = krt.jit(lambda x: x * 2)
+        >>> profiles = double.profile(np.ones(3, np.float32))
+        >>> len(profiles), profiles[0].elapsed > 0
+        (1, True)
+        """
         forbid(f"{self._name}.profile()")
         variant, samples = self._attempt(args, kwargs, _profile)
         return variant.plan.profiles_of(samples)
@@ -211,7 +261,13 @@ class JitFunction(Epochs[R]):
         return tuple(variant.plan for variant in self._order)
 
     def tunable(self) -> list[tuple[ExecutionPlan, list[int]]]:
-        """Return the plans, each with the indices of the buffers that arguments are copied to."""
+        """Return the plans, each with the indices of the buffers that arguments are copied to.
+
+        Returns
+        -------
+        list of (ExecutionPlan, list of int)
+            One pair for each plan, oldest first.
+        """
         found = []
         for variant in self._order:
             indices = variant.plan.ast_to_buffer_map
@@ -221,15 +277,19 @@ class JitFunction(Epochs[R]):
 
     @property
     def retraces(self) -> int:
-        """Number of traces after the first."""
+        """Number of traces after the first; :meth:`explain` gives their reasons."""
         return max(0, self._traced - 1)
 
     def explain(self) -> str:
         """Describe the plans, and for each after the first why it was made.
 
+        Returns
+        -------
+        str
+            One line for each plan.
+
         Examples
         --------
-        >>> import numpy as np, kernelrt as krt
         >>> @krt.jit
         ... def double(x):
         ...     return x * 2
@@ -246,7 +306,16 @@ class JitFunction(Epochs[R]):
         return "\n".join(lines)
 
     def clear(self) -> None:
-        """Drop all plans; the next call traces again."""
+        """Drop all plans; the next call traces again.
+
+        Examples
+        --------
+        >>> double = krt.jit(lambda x: x * 2)
+        >>> _ = double(np.ones(3, np.float32))
+        >>> double.clear()
+        >>> double.plans
+        ()
+        """
         with state.lock:
             self._clear_replays()
             self._variants = {}
@@ -636,7 +705,6 @@ def jit(
 
     Examples
     --------
-    >>> import numpy as np, kernelrt as krt
     >>> total = krt.zeros(())
     >>> @krt.jit
     ... def add(x):
