@@ -40,6 +40,12 @@ class BuildTimes:
         Generating and compiling the code of the kernels, or finding it in a cache.
     assemble : float
         Allocating memory and filling the tables of the C core.
+
+    Examples
+    --------
+    >>> plan = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32))
+    >>> plan.build_times.trace > 0, plan.build_times.assemble > 0
+    (True, True)
     """
 
     trace: float = 0.0
@@ -94,24 +100,72 @@ class PlanAccessors(PlanCore):
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """All buffers, by index. Raises PlanReleasedError if any was released."""
+        """All buffers, by index.
+
+        Raises
+        ------
+        PlanReleasedError
+            A buffer was released.
+        """
         buffers = self._memory.buffers
         if any(b is None for b in buffers):
             raise PlanReleasedError("the plan's buffers were released")
         return tuple(b for b in buffers if b is not None)
 
     def buffer_at(self, index: int) -> Buffer | None:
-        """Return the buffer at `index`; None if there is none or it was released."""
+        """Return the buffer at `index`; None if there is none or it was released.
+
+        Parameters
+        ----------
+        index : int
+            Index of the buffer in the plan.
+
+        Returns
+        -------
+        Buffer or None
+            The buffer.
+        """
         buffers = self._memory.buffers
         return buffers[index] if 0 <= index < len(buffers) else None
 
     def buffer(self, ast_id: Hashable) -> Buffer | None:
-        """Return the buffer named `ast_id`; None if there is none."""
+        """Return the buffer named `ast_id`; None if there is none.
+
+        Parameters
+        ----------
+        ast_id : hashable
+            Name that was given to ``map_buffer``; usually a BUFFER node.
+
+        Returns
+        -------
+        Buffer or None
+            The buffer.
+
+        Examples
+        --------
+        >>> from kernelrt.device import Buffer
+        >>> builder = krt.runtime.ExecutionPlanBuilder()
+        >>> index = builder.add_buffer(Buffer.wrap(np.array([1, 2])), "x")
+        >>> plan = builder.build()
+        >>> plan.buffer("x").numpy().tolist(), plan.buffer("y")
+        ([1, 2], None)
+        """
         index = self.buffer_index(ast_id)
         return None if index is None else self.buffer_at(index)
 
     def buffer_index(self, ast_id: Hashable) -> int | None:
-        """Return the index of the buffer named `ast_id`; None if there is none."""
+        """Return the index of the buffer named `ast_id`; None if there is none.
+
+        Parameters
+        ----------
+        ast_id : hashable
+            Name that was given to ``map_buffer``; usually a BUFFER node.
+
+        Returns
+        -------
+        int or None
+            Index of the buffer.
+        """
         return self._parts.ast_map.get(ast_id)
 
     @property
@@ -135,7 +189,18 @@ class PlanAccessors(PlanCore):
         return self.output_buffer_at(0)
 
     def output_buffer_at(self, i: int) -> Buffer | None:
-        """Return output `i`; None if there is none or it was released."""
+        """Return output `i`; None if there is none or it was released.
+
+        Parameters
+        ----------
+        i : int
+            Number of the output, from 0.
+
+        Returns
+        -------
+        Buffer or None
+            The buffer that holds the output of the last run.
+        """
         outputs = self._parts.outputs
         return self.buffer_at(outputs[i]) if 0 <= i < len(outputs) else None
 
@@ -187,11 +252,33 @@ class PlanAccessors(PlanCore):
         return tuple(i for i, entry in enumerate(self._parts.layout.entries) if entry.port)
 
     def port(self, index: int) -> Entry:
-        """Return the entry of a port, with its size and dtype."""
+        """Return the entry of a port, with its size and dtype.
+
+        Parameters
+        ----------
+        index : int
+            Index of the port in the plan.
+
+        Returns
+        -------
+        Entry
+            Its size in elements, dtype and number of bytes.
+        """
         return self._parts.layout.entries[index]
 
     def writes_to(self, index: int) -> bool:
-        """Return whether the plan writes a buffer or a view of it."""
+        """Return whether the plan writes a buffer or a view of it.
+
+        Parameters
+        ----------
+        index : int
+            Index of the buffer.
+
+        Returns
+        -------
+        bool
+            True if an operation writes a byte of it.
+        """
         return self._memory.writes(index)
 
     def given(self) -> list[ByteRange]:
@@ -200,13 +287,32 @@ class PlanAccessors(PlanCore):
         return own + [region for body in self.bodies for region in body.given()]
 
     def owns(self, index: int) -> bool:
-        """Return whether the plan allocated the buffer at `index`."""
+        """Return whether the plan allocated the buffer at `index`.
+
+        Parameters
+        ----------
+        index : int
+            Index of the buffer.
+
+        Returns
+        -------
+        bool
+            False for buffers that were given to the plan, and for ports.
+        """
         root = self._parts.layout.root_of(index)
         return root.buffer is None and not root.port
 
     @property
     def variables(self) -> dict[str, RuntimeVar]:
-        """The variables that an execution may set, by name."""
+        """The variables that an execution may set, by name.
+
+        Examples
+        --------
+        >>> f = krt.jit(lambda x: x * 2, dynamic={"x": {0: krt.Variable("n", 1, 8)}})
+        >>> plan = f.plan(np.ones(3, np.float32))
+        >>> plan.variables
+        {'n': RuntimeVar(name='n', min_val=1, max_val=8)}
+        """
         return dict(self._table.variables)
 
     @property

@@ -50,19 +50,23 @@ class ExecutionPlanBuilder:
     device : str
         Device of all kernels and buffers.
 
+    Raises
+    ------
+    DeviceError
+        `device` is unknown.
+
     Examples
     --------
-    >>> from kernelrt import dtype
-    >>> builder = ExecutionPlanBuilder()
-    >>> source, target = Buffer(4, dtype.int32), Buffer(4, dtype.int32)
-    >>> source.copyin([1, 2, 3, 4])
+    >>> from kernelrt.device import Buffer
+    >>> builder = krt.runtime.ExecutionPlanBuilder()
+    >>> source, target = Buffer.wrap(np.array([1, 2, 3, 4])), Buffer(4, krt.int64)
     >>> a, b = builder.add_buffer(source), builder.add_buffer(target)
     >>> op = builder.add_copy(b, a)
     >>> builder.set_output_buffer(b)
     >>> plan = builder.build()
     >>> plan.execute()
-    >>> plan.output_buffer.numpy()
-    array([1, 2, 3, 4], dtype=int32)
+    >>> plan.output_buffer.numpy().tolist()
+    [1, 2, 3, 4]
     """
 
     def __init__(self, device: str = "CPU") -> None:
@@ -91,6 +95,13 @@ class ExecutionPlanBuilder:
         -------
         int
             Index of the buffer in the plan.
+
+        Raises
+        ------
+        DeviceError
+            `buffer` is on another device.
+        PlanBuildError
+            `buffer` is not a Buffer, or `ast_id` already names another buffer.
         """
         if not isinstance(buffer, Buffer):
             raise PlanBuildError(f"buffer: expected a Buffer, not {buffer!r}; see Buffer.wrap")
@@ -105,10 +116,29 @@ class ExecutionPlanBuilder:
         return index
 
     def add_intermediate(self, size: int, dtype: DType, ast_id: Hashable = None) -> int:
-        """Add a buffer of `size` elements that the plan allocates.
+        """Add a buffer that the plan allocates.
 
         Intermediates share memory: the bytes are reused for others once the value is dead. An
         intermediate that is an output has its own memory.
+
+        Parameters
+        ----------
+        size : int
+            Number of elements, at least 0.
+        dtype : DType
+            Type of the elements.
+        ast_id : hashable, optional
+            Name to find the buffer by; see :meth:`map_buffer`.
+
+        Returns
+        -------
+        int
+            Index of the buffer in the plan.
+
+        Raises
+        ------
+        PlanBuildError
+            `size` is negative, or `ast_id` already names another buffer.
         """
         size = whole("size", size)
         if size < 0:
@@ -119,9 +149,28 @@ class ExecutionPlanBuilder:
         return index
 
     def add_port(self, size: int, dtype: DType, ast_id: Hashable = None) -> int:
-        """Add a buffer of `size` elements whose address is set by the region that runs the plan.
+        """Add a buffer whose address is set by the region that runs the plan.
 
         A plan with ports is the body of a region; :meth:`add_region` binds each port.
+
+        Parameters
+        ----------
+        size : int
+            Number of elements, at least 0.
+        dtype : DType
+            Type of the elements.
+        ast_id : hashable, optional
+            Name to find the buffer by; see :meth:`map_buffer`.
+
+        Returns
+        -------
+        int
+            Index of the buffer in the plan.
+
+        Raises
+        ------
+        PlanBuildError
+            `size` is negative, or `ast_id` already names another buffer.
         """
         size = whole("size", size)
         if size < 0:
@@ -140,7 +189,31 @@ class ExecutionPlanBuilder:
         *,
         dependencies: Iterable[int] = (),
     ) -> int:
-        """Add a view of a part of a buffer; return the index of the view."""
+        """Add a view of a part of a buffer.
+
+        Parameters
+        ----------
+        base : int
+            Index of the buffer.
+        byte_offset : int
+            Bytes from the start of the buffer to the start of the view.
+        size : int
+            Number of elements.
+        dtype : DType, optional
+            Type of the elements; by default that of the buffer.
+        dependencies : iterable of int
+            Ids of ops that must run first.
+
+        Returns
+        -------
+        int
+            Index of the view in the plan.
+
+        Raises
+        ------
+        PlanBuildError
+            There is no buffer `base`, or the view exceeds it.
+        """
         self._check_index("base", base)
         byte_offset, size = whole("byte_offset", byte_offset), whole("size", size)
         index = self._layout.add_part(base, byte_offset, size, dtype)
@@ -154,6 +227,13 @@ class ExecutionPlanBuilder:
 
     def map_buffer(self, ast_id: Hashable, index: int) -> None:
         """Make ``plan.buffer(ast_id)`` return the buffer at `index`.
+
+        Parameters
+        ----------
+        ast_id : hashable
+            Name of the buffer.
+        index : int
+            Index of the buffer in the plan.
 
         Raises
         ------
@@ -175,7 +255,7 @@ class ExecutionPlanBuilder:
         vals: Mapping[str, int] | None = None,
         dependencies: Iterable[int] = (),
     ) -> int:
-        """Add a kernel launch; return the id of the op.
+        """Add a kernel launch.
 
         Parameters
         ----------
@@ -189,6 +269,20 @@ class ExecutionPlanBuilder:
             Initial values of the other variables; default: their upper bounds.
         dependencies : iterable of int
             Ids of ops that must run first, in addition to those found from memory conflicts.
+
+        Returns
+        -------
+        int
+            Id of the op.
+
+        Raises
+        ------
+        CompileError, SpecError
+            The AST cannot be compiled.
+        PlanBuildError
+            Buffers or variables do not match the kernel, or an argument is missing.
+        VariableError
+            A value is out of bounds.
         """
         if isinstance(kernel, PreparedKernel):
             if buffer_indices is not None or fixedvars or vals or tuple(dependencies):
@@ -223,7 +317,22 @@ class ExecutionPlanBuilder:
         *,
         dependencies: Iterable[int] = (),
     ) -> int:
-        """Add a copy of `nbytes` bytes (default: the whole source); return the id of the op."""
+        """Add a copy of bytes from one buffer to another.
+
+        Parameters
+        ----------
+        destination, source : int
+            Indices of the buffers.
+        nbytes : int, Size or UOp, optional
+            Number of bytes, which may depend on Variables; by default the whole source.
+        dependencies : iterable of int
+            Ids of ops that must run first.
+
+        Returns
+        -------
+        int
+            Id of the op.
+        """
         if nbytes is None:
             self._check_index("source", source)
             nbytes = self._layout.entries[source].nbytes
@@ -242,7 +351,43 @@ class ExecutionPlanBuilder:
         variables: Sequence[UOp | Size] = (),
         dependencies: Iterable[int] = (),
     ) -> int:
-        """Add a call of a Python function (PreparedCustomFunction); return the id of the op."""
+        """Add a call of a Python function (PreparedCustomFunction).
+
+        Parameters
+        ----------
+        function : callable
+            Function that receives one NumPy array for each buffer, which shares its memory, and the
+            values of `variables` as keywords.
+        buffer_indices : sequence of int
+            Indices of the buffers to pass.
+        outputs : sequence of int
+            Positions in `buffer_indices` that the function writes.
+        variables : sequence of Variable
+            Variables to pass.
+        dependencies : iterable of int
+            Ids of ops that must run first.
+
+        Returns
+        -------
+        int
+            Id of the op.
+
+        Raises
+        ------
+        PlanBuildError
+            `function` is not callable, or `outputs` are out of range.
+
+        Examples
+        --------
+        >>> from kernelrt.device import Buffer
+        >>> log = []
+        >>> builder = krt.runtime.ExecutionPlanBuilder()
+        >>> data = builder.add_buffer(Buffer.wrap(np.array([1, 2])))
+        >>> op = builder.add_custom(lambda a: log.append(a.tolist()), [data])
+        >>> builder.build().execute()
+        >>> log
+        [[1, 2]]
+        """
         return self.add_op(
             PreparedCustomFunction(
                 self._new_id(),
@@ -265,7 +410,7 @@ class ExecutionPlanBuilder:
         dependencies: Iterable[int] = (),
         **options: Any,
     ) -> int:
-        """Add a loop over a plan, or a choice between plans; return the id of the op.
+        """Add a loop over a plan, or a choice between plans.
 
         Parameters
         ----------
@@ -287,6 +432,35 @@ class ExecutionPlanBuilder:
         **options
             `copies`, `reverse`, `count_slot`, `condition_slot` and `choice_slot`; see
             :class:`~kernelrt.runtime.PreparedRegion`.
+
+        Returns
+        -------
+        int
+            Id of the op.
+
+        Raises
+        ------
+        PlanBuildError
+            Bodies, buffers and bindings do not match.
+
+        Examples
+        --------
+        A loop over five rows of a table; the port ``row`` advances by 16 bytes in each iteration:
+
+        >>> from kernelrt.device import Buffer
+        >>> body = krt.runtime.ExecutionPlanBuilder()
+        >>> total, row = body.add_port(2, krt.int64), body.add_port(2, krt.int64)
+        >>> op = body.add_custom(lambda t, r: np.add(t, r, out=t), [total, row], outputs=[0])
+        >>> builder = krt.runtime.ExecutionPlanBuilder()
+        >>> sums = builder.add_buffer(Buffer.wrap(np.zeros(2, np.int64)))
+        >>> rows = builder.add_buffer(Buffer.wrap(np.arange(10)))
+        >>> bindings = [(0, total, 0), (0, row, 1, 16)]
+        >>> loop = builder.add_region([body.build()], [sums, rows], bindings, outputs=[0], count=5)
+        >>> builder.set_output_buffer(sums)
+        >>> plan = builder.build()
+        >>> plan.execute()
+        >>> plan.output_buffer.numpy().tolist()
+        [20, 25]
         """
         return self.add_op(
             PreparedRegion(
@@ -302,7 +476,22 @@ class ExecutionPlanBuilder:
         )
 
     def add_op(self, op: PreparedOp) -> int:
-        """Add a prepared operation; return its id."""
+        """Add a prepared operation.
+
+        Parameters ---------- op : PreparedKernel, PreparedCopy, PreparedBufferView,
+        PreparedCustomFunction or PreparedRegion
+            Operation with an id of its own.
+
+        Returns
+        -------
+        int
+            Id of the op.
+
+        Raises
+        ------
+        PlanBuildError
+            `op` is not a prepared operation.
+        """
         if not isinstance(op, PreparedOp):
             raise PlanBuildError(f"op: expected a prepared operation, not {op!r}")
         self._ops.append(op)
@@ -310,11 +499,33 @@ class ExecutionPlanBuilder:
         return op.id
 
     def set_output_buffer(self, index: int) -> None:
-        """Make one buffer the plan's only output."""
+        """Make one buffer the plan's only output.
+
+        Parameters
+        ----------
+        index : int
+            Index of the buffer.
+
+        Raises
+        ------
+        PlanBuildError
+            There is no such buffer.
+        """
         self.set_output_buffers([index])
 
     def set_output_buffers(self, indices: Iterable[int]) -> None:
-        """Set the plan's outputs, in order."""
+        """Set the plan's outputs, in order.
+
+        Parameters
+        ----------
+        indices : iterable of int
+            Indices of the buffers.
+
+        Raises
+        ------
+        PlanBuildError
+            There is no such buffer.
+        """
         indices = list(indices)
         for index in indices:
             self._check_index("output", index)
@@ -329,10 +540,25 @@ class ExecutionPlanBuilder:
             Whether intermediates may reuse the memory of dead ones. Results are the same either
             way.
 
+        Returns
+        -------
+        ExecutionPlan
+            The finished plan.
+
         Raises
         ------
         PlanBuildError
             An index, a size, a dependency or an id is wrong; the message names the op.
+
+        Examples
+        --------
+        >>> from kernelrt.device import Buffer
+        >>> builder = krt.runtime.ExecutionPlanBuilder()
+        >>> a = builder.add_buffer(Buffer(4, krt.int32))
+        >>> op = builder.add_copy(a, a, 20)
+        >>> builder.build()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        kernelrt.errors.PlanBuildError: copy (op 0): copies up to 20 bytes, but the destination, ...
         """
         for op in self._ops:
             self._check_op(op)

@@ -101,6 +101,15 @@ class CachedKernel:
         Name of the renderer's code variant; empty if the renderer did not generate the kernel.
     stack_bytes : int
         Stack bytes that local arrays take.
+
+    Examples
+    --------
+    >>> [kernel] = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32)).kernels
+    >>> kernel.outs, kernel.ins, kernel.flops, kernel.bytes
+    ((0,), (1,), 3, 24)
+    >>> print(kernel.loops())
+    for i in 3 by 3: vectors of 3
+        p0[i] = p1[i] * 2.0
     """
 
     program: Program
@@ -130,7 +139,18 @@ class CachedKernel:
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
     def vals_for(self, known: Mapping[str, int]) -> list[int]:
-        """Return ``vals`` of a launch from the values of Variables; 0 for a missing value."""
+        """Return ``vals`` of a launch from the values of Variables; 0 for a missing value.
+
+        Parameters
+        ----------
+        known : mapping of str to int
+            Values of Variables by name.
+
+        Returns
+        -------
+        list of int
+            Values in the order of `var_names`.
+        """
         numbers = self.numbers
         return [evaluate(numbers[n], known) if n in numbers else known.get(n, 0)
                 for n in self.var_names]  # fmt: skip
@@ -192,6 +212,11 @@ class CachedKernel:
     def loops(self) -> str:
         """Return an outline of the kernel: its loops, their tiles and their statements.
 
+        Returns
+        -------
+        str
+            Indented lines, to print.
+
         Raises
         ------
         CompileError
@@ -199,7 +224,6 @@ class CachedKernel:
 
         Examples
         --------
-        >>> import kernelrt as krt
         >>> twice = krt.jit(lambda x: x * 2)
         >>> [kernel] = twice.plan(krt.ones(3)).kernels
         >>> print(kernel.loops())
@@ -272,10 +296,22 @@ class CachedKernel:
         variables : sequence of Variable
             Variables with the bounds of the values in `spec.var_names`. Variables of the AST may be
             left out.
+        device : str
+            Device to load the kernel on.
         may_fail : bool
             Whether the kernel takes a status word (``int64_t *``) in an additional last slot. It
             stores a nonzero number there for an index out of range; see
             :mod:`kernelrt.ir.status`.
+
+        host_parallel_safe : bool
+            Whether the kernel may run at the same time as kernels that it is not ordered with.
+        flops, bytes : int or UOp
+            Estimated operations and bytes moved of one launch, for profiles and costs.
+
+        Returns
+        -------
+        CachedKernel
+            The kernel, loaded.
 
         Raises
         ------
@@ -342,6 +378,18 @@ class CachedKernel:
         **options
             Options of :meth:`from_compiled`.
 
+        Returns
+        -------
+        CachedKernel
+            The kernel, loaded.
+
+        Raises
+        ------
+        CompileError
+            The source is invalid.
+        PlanBuildError
+            `outs` or the sizes do not match the kernel.
+
         Examples
         --------
         >>> src = '''
@@ -350,8 +398,9 @@ class CachedKernel:
         ...   store float 1.0, ptr %out
         ...   ret void
         ... }'''
-        >>> CachedKernel.from_source("one", src, 1, [0]).entry_point
-        'one'
+        >>> kernel = krt.runtime.CachedKernel.from_source("one", src, 1, [0])
+        >>> kernel.entry_point, kernel.outs
+        ('one', (0,))
         """
         bound: tuple[UOp, ...] = plain(tuple(variables))
         names = [v.arg[0] for v in bound] if var_names is None else var_names
@@ -385,13 +434,53 @@ class CachedKernel:
         function : int or object
             Address, ctypes function pointer, numba cfunc or Cython capsule. The kernel keeps an
             object alive.
+        buf_count : int
+            Number of slots of ``bufs``.
+        outs : sequence of int
+            Slots that the function stores to.
+        name : str, optional
+            Name in errors and profiles; by default that of `function`.
+        var_names : sequence of str, optional
+            Names of the values in ``vals``; default: the names of `variables`.
+        variables : sequence of Variable
+            Variables with their bounds.
+        global_size : Sizes, optional
+            Number of chunks; requires ``core_id`` as the last of `var_names`.
+        may_fail : bool
+            Whether the function takes a status word, as in :meth:`from_compiled`.
         host_parallel_safe : bool
             Whether the function may run at the same time as other kernels of the plan.
+
+        flops, bytes : int or UOp
+            Estimated operations and bytes moved of one call.
+
+        Returns
+        -------
+        CachedKernel
+            The kernel.
 
         Raises
         ------
         PlanBuildError
-            `function` has no address.
+            `function` has no address, or `outs` lie outside of its slots.
+
+        Examples
+        --------
+        >>> import ctypes
+        >>> from kernelrt.device import Buffer
+        >>> kind = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+        >>> @kind
+        ... def seven(bufs, vals):
+        ...     ctypes.c_int64.from_address(bufs[0]).value = 7
+        >>> kernel = krt.runtime.CachedKernel.from_function(seven, 1, [0])
+        >>> builder = krt.runtime.ExecutionPlanBuilder()
+        >>> out = builder.add_intermediate(1, krt.int64)
+        >>> op = builder.add_kernel(kernel, [out])
+        >>> builder.set_output_buffer(out)
+        >>> plan = builder.build()
+        >>> plan.execute()
+        >>> plan.output_buffer.numpy().tolist()
+        [7]
         """
         address = address_of(function)
         name = name or str(getattr(function, "__name__", None) or f"function_{address:x}")

@@ -81,6 +81,13 @@ class KernelCache:
     ----------
     limit : int
         Maximum number of kernels to keep that may have no user.
+
+    Examples
+    --------
+    >>> plan = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32))
+    >>> [op] = plan.prepared_kernels
+    >>> krt.runtime.kernels.get(op.ast) is op.kernel
+    True
     """
 
     def __init__(self, limit: int = 1024) -> None:
@@ -110,7 +117,25 @@ class KernelCache:
         return any(key[0] is ast for key in list(self._kept))
 
     def get(self, ast: UOp, device: str = "CPU") -> CachedKernel:
-        """Return the kernel of `ast`; compile it if it is new."""
+        """Return the kernel of `ast`; compile it if it is new.
+
+        Parameters
+        ----------
+        ast : UOp
+            Kernel AST.
+        device : str
+            Device to compile for.
+
+        Returns
+        -------
+        CachedKernel
+            The kernel.
+
+        Raises
+        ------
+        CompileError, SpecError
+            The kernel cannot be compiled.
+        """
         return self.get_many([ast], device)[0]
 
     def get_many(self, asts: Sequence[UOp], device: str = "CPU") -> list[CachedKernel]:
@@ -118,6 +143,18 @@ class KernelCache:
 
         If another thread is compiling a kernel, this thread waits for it. Code that interrupts the
         compiling thread, such as a signal handler, cannot wait and compiles its own copy.
+
+        Parameters
+        ----------
+        asts : sequence of UOp
+            Kernel ASTs.
+        device : str
+            Device to compile for.
+
+        Returns
+        -------
+        list of CachedKernel
+            One kernel for each AST.
 
         Raises
         ------
@@ -150,7 +187,13 @@ class KernelCache:
                 return [found[key] for key in keys]
 
     def put(self, kernel: CachedKernel) -> None:
-        """Make `kernel` the cached kernel of its AST. Existing plans keep their kernels."""
+        """Make `kernel` the cached kernel of its AST. Existing plans keep their kernels.
+
+        Parameters
+        ----------
+        kernel : CachedKernel
+            Kernel for later requests of its AST and device.
+        """
         key = (kernel.ast, kernel.device)
         with self._lock:
             self._alive[key] = kernel

@@ -43,6 +43,15 @@ class ExecutionPlan(PlanAccessors):
     :func:`~kernelrt.runtime.prepare.prepare`. Any thread may execute a plan; two threads that
     execute the same plan run one after the other. The C core implements ``execute()`` and
     ``release()``.
+
+    Examples
+    --------
+    >>> plan = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32))
+    >>> plan.execute()
+    >>> plan.output_buffer.numpy().tolist()
+    [2.0, 2.0, 2.0]
+    >>> len(plan.prepared_ops), len(plan.buffers), plan.memory.peak
+    (1, 2, 12)
     """
 
     def __init__(self, parts: PlanParts) -> None:
@@ -112,30 +121,91 @@ class ExecutionPlan(PlanAccessors):
 
         Examples
         --------
-        >>> plan.execute_with_vars({"batch": 16})  # doctest: +SKIP
-        >>> plan.execute_with_vars(batch=16)  # doctest: +SKIP
+        >>> f = krt.jit(lambda x: x * 2, dynamic={"x": {0: krt.Variable("n", 1, 8)}})
+        >>> plan = f.plan(np.ones(3, np.float32))
+        >>> plan.execute_with_vars(n=2)                      # or {"n": 2}
+        >>> plan.values
+        {'n': 2}
+        >>> plan.execute_with_vars(n=9)
+        Traceback (most recent call last):
+        kernelrt.errors.VariableError: n: 9 lies outside its bounds 1 to 8
         """
         self.execute_with(self.bindings(values, **variables))
 
     def bindings(self, values: Any = None, /, **variables: int) -> Callable[[], Bindings]:
         """Check values of variables; return the callable that `execute_with` and a Replay take.
 
+        Parameters
+        ----------
+        values, **variables
+            As for :meth:`execute_with_vars`.
+
+        Returns
+        -------
+        callable
+            Gives the entries of the C table for these values, when the plan runs.
+
         Raises
         ------
         VariableError
             As for :meth:`execute_with_vars`. Launch sizes are checked only when the plan runs.
+
+        Examples
+        --------
+        >>> f = krt.jit(lambda x: x * 2, dynamic={"x": {0: krt.Variable("n", 1, 8)}})
+        >>> plan = f.plan(np.ones(3, np.float32))
+        >>> plan.execute_with(plan.bindings(n=2))
+        >>> plan.values
+        {'n': 2}
         """
         updates = self._table.check(merge_updates(values, variables))
         return lambda: self._bind(updates)
 
     def execute_profiled(self) -> list[KernelProfile]:
-        """Run the plan; return the profile of each kernel, in execution order."""
+        """Run the plan; return the profile of each kernel, in execution order.
+
+        Returns
+        -------
+        list of KernelProfile
+            One item for each launch. Kernels in bodies of regions come last.
+
+        Examples
+        --------
+        >>> plan = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32))
+        >>> [profile] = plan.execute_profiled()
+        >>> profile.flops, profile.bytes                     # 12 bytes are read, 12 written
+        (3, 24)
+        """
         return self.profiles_of(self.execute_profiled_raw())
 
     def execute_with_vars_profiled(
         self, values: Any = None, /, **variables: int
     ) -> list[KernelProfile]:
-        """Run as :meth:`execute_with_vars` does; return the profile of each kernel."""
+        """Run as :meth:`execute_with_vars` does; return the profile of each kernel.
+
+        Parameters
+        ----------
+        values, **variables
+            As for :meth:`execute_with_vars`.
+
+        Returns
+        -------
+        list of KernelProfile
+            As of :meth:`execute_profiled`, with estimates for the new sizes.
+
+        Raises
+        ------
+        VariableError
+            As for :meth:`execute_with_vars`.
+
+        Examples
+        --------
+        >>> f = krt.jit(lambda x: x * 2, dynamic={"x": {0: krt.Variable("n", 1, 8)}})
+        >>> plan = f.plan(np.ones(3, np.float32))
+        >>> [profile] = plan.execute_with_vars_profiled(n=2)
+        >>> profile.flops
+        2
+        """
         updates = self._table.check(merge_updates(values, variables))
         raw = self.execute_profiled_raw(lambda: self._bind(updates))
         return self.profiles_of(raw, updates)
@@ -150,10 +220,25 @@ class ExecutionPlan(PlanAccessors):
         values, **variables
             As for :meth:`execute_with_vars`.
 
+        Returns
+        -------
+        PlanProfile
+            The runs. It prints as a table; ``ops`` has the numbers, and ``save_trace`` writes a
+            file.
+
+        Raises
+        ------
+        ShapeError
+            `n` is below 1.
+        VariableError
+            As for :meth:`execute_with_vars`.
+
         Examples
         --------
-        >>> print(plan.profile(200))  # doctest: +SKIP
-        >>> plan.profile(20).save_trace("step.json")  # doctest: +SKIP
+        >>> plan = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32))
+        >>> found = plan.profile(20)
+        >>> len(found.runs), found.ops[0].median > 0
+        (20, True)
         """
         if n < 1:
             raise ShapeError(f"n: expected at least one run, not {n}")
@@ -180,6 +265,11 @@ class ExecutionPlan(PlanAccessors):
             follow.
         updates : mapping, optional
             Values of Variables in that run where they differ from the plan's current values.
+
+        Returns
+        -------
+        list of KernelProfile
+            One item for each launch of a kernel.
         """
         return plan_report.profiles(self._ops, raw, {**self._values, **(updates or {})})
 
@@ -192,6 +282,13 @@ class ExecutionPlan(PlanAccessors):
         one. If a preparation reads the old buffer, a new preparation that reads the new one
         replaces it.
 
+        Parameters
+        ----------
+        index : int
+            Index of a buffer that was given to the plan.
+        buffer : Buffer
+            Buffer of the same size and dtype.
+
         Raises
         ------
         ShapeError, DTypeError
@@ -201,6 +298,20 @@ class ExecutionPlan(PlanAccessors):
             the plan such that the order of operations would have to change. Or this plan is the
             preparation of another plan, or its own preparation computes the buffer, or the
             preparation reads the buffer together with memory around it.
+
+        Examples
+        --------
+        >>> from kernelrt.device import Buffer
+        >>> builder = krt.runtime.ExecutionPlanBuilder()
+        >>> source = builder.add_buffer(Buffer.wrap(np.array([1, 2])))
+        >>> target = builder.add_intermediate(2, krt.int64)
+        >>> op = builder.add_copy(target, source)
+        >>> builder.set_output_buffer(target)
+        >>> plan = builder.build()
+        >>> plan.rebind(source, Buffer.wrap(np.array([3, 4])))
+        >>> plan.execute()
+        >>> plan.output_buffer.numpy().tolist()
+        [3, 4]
         """
         if self._prepares:
             raise PlanBuildError(
@@ -265,7 +376,13 @@ class ExecutionPlan(PlanAccessors):
         return self._memory.arena_nbytes
 
     def given_storages(self) -> dict[int, int]:
-        """Return the bytes of each storage that the caller gave to the plan, by its ``id()``."""
+        """Return the bytes of each storage that the caller gave to the plan, by its ``id()``.
+
+        Returns
+        -------
+        dict of int to int
+            Number of bytes by id of the storage.
+        """
         return self._memory.given_storages()
 
     def discard_arena(self) -> bool:
@@ -281,9 +398,25 @@ class ExecutionPlan(PlanAccessors):
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """List the slots of the C table that point into a buffer.
 
-        Each entry is (op, slot, byte offset from the start of the buffer). A caller that writes
-        other addresses there with ``set_pointer`` must avoid data hazards and restore the old
-        addresses. The list is empty if a custom function uses the buffer.
+        A caller that writes other addresses there with ``set_pointer`` must avoid data hazards and
+        restore the old addresses.
+
+        Parameters
+        ----------
+        index : int
+            Index of the buffer.
+
+        Returns
+        -------
+        tuple of (int, int, int)
+            For each slot the op, the slot, and the byte offset from the start of the buffer. Empty
+            if a custom function uses the buffer.
+
+        Examples
+        --------
+        >>> plan = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32))
+        >>> plan.sites(plan.output_buffer_idx)
+        ((0, 0, 0),)
         """
         return self._memory.sites(index)
 
@@ -292,6 +425,27 @@ class ExecutionPlan(PlanAccessors):
 
         The new plan gets its own copy of each buffer that the plan writes, with the present
         contents, and its own preparation. Both plans may run at the same time.
+
+        Returns
+        -------
+        ExecutionPlan
+            The second plan, with the present values of the variables.
+
+        Examples
+        --------
+        >>> from kernelrt.device import Buffer
+        >>> builder = krt.runtime.ExecutionPlanBuilder()
+        >>> source = builder.add_buffer(Buffer.wrap(np.array([1, 2])))
+        >>> target = builder.add_intermediate(2, krt.int64)
+        >>> op = builder.add_copy(target, source)
+        >>> builder.set_output_buffer(target)
+        >>> plan = builder.build()
+        >>> plan.execute()
+        >>> twin = plan.replicate()
+        >>> twin.rebind(source, Buffer.wrap(np.array([3, 4])))
+        >>> twin.execute()
+        >>> twin.output_buffer.numpy().tolist(), plan.output_buffer.numpy().tolist()
+        ([3, 4], [1, 2])
         """
         replacements: dict[int, Buffer] = {}
         outputs: dict[int, Any] = {}
@@ -420,12 +574,32 @@ class ExecutionPlan(PlanAccessors):
         -------
         int
             Number of released buffers.
+
+        Examples
+        --------
+        >>> plan = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32))
+        >>> plan.execute()
+        >>> plan.release_intermediate_buffers()              # the argument's buffer
+        1
+        >>> plan.output_buffer.numpy().tolist(), plan.released
+        ([2.0, 2.0, 2.0], True)
         """
         outputs = {id(b.storage) for b in self.output_buffers}
         return self._release(remove_fn, lambda b: id(b.storage) in outputs)
 
     def release_all_buffers(self, remove_fn: Callable[[int], object] | None = None) -> int:
-        """Release all buffers, outputs too. See :meth:`release_intermediate_buffers`."""
+        """Release all buffers, outputs too. The plan cannot run any more.
+
+        Parameters
+        ----------
+        remove_fn : callable, optional
+            Called with the id of each buffer that the plan releases.
+
+        Returns
+        -------
+        int
+            Number of released buffers.
+        """
         return self._release(remove_fn, lambda _: False)
 
     def _release(
@@ -453,11 +627,35 @@ class ExecutionPlan(PlanAccessors):
 
     @property
     def memory(self) -> plan_report.MemoryReport:
-        """Memory that the plan allocates, and a lower bound for it."""
+        """Memory that the plan allocates, and a lower bound for it.
+
+        Examples
+        --------
+        >>> plan = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32))
+        >>> print(plan.memory)
+        arena 0 B, peak 12 B, reused 0 B, lower bound 0 B
+        """
         return plan_report.memory(self._parts, self._ops)
 
     def explain(self) -> str:
-        """Describe the plan: operations in parallel waves, buffers and fusion decisions."""
+        """Describe the plan: operations in parallel waves, buffers and fusion decisions.
+
+        Returns
+        -------
+        str
+            Several lines of text, to print.
+
+        Examples
+        --------
+        >>> plan = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32))
+        >>> print(plan.explain())  # doctest: +ELLIPSIS
+        ExecutionPlan of 1 ops (1 kernels) on CPU, 2 buffers, 12 B of its own
+        wave 0
+          kernel ...
+        outputs: 0
+        memory: arena 0 B, peak 12 B, reused 0 B, lower bound 0 B
+        ...
+        """
         return plan_report.explain(self, self._parts)
 
     def __repr__(self) -> str:

@@ -40,7 +40,15 @@ __all__ = [
 
 
 class RuntimeVar(NamedTuple):
-    """A variable that each execution may set, with its inclusive bounds."""
+    """A variable that each execution may set, with its inclusive bounds.
+
+    Attributes
+    ----------
+    name : str
+        Name of the variable.
+    min_val, max_val : int
+        Least and greatest value.
+    """
 
     name: str
     min_val: int
@@ -93,6 +101,12 @@ class PreparedKernel:
         Buffers or variables do not match the kernel.
     VariableError
         A value is out of bounds.
+
+    Examples
+    --------
+    >>> [op] = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32)).prepared_kernels
+    >>> op.buffer_indices, op.output_indices, op.dependencies
+    ((0, 1), (0,), ())
     """
 
     id: int
@@ -242,6 +256,12 @@ class PreparedCopy:
         Number of bytes to copy; may depend on Variables.
     dependencies : tuple of int
         Ids of ops that must run first.
+
+    Examples
+    --------
+    >>> op = krt.runtime.PreparedCopy(0, (1, 0), 16)
+    >>> op.label, op.output_indices
+    ('copy (op 0)', (0,))
     """
 
     id: int
@@ -280,6 +300,11 @@ class PreparedBufferView:
         Byte range of the view in its base.
     dependencies : tuple of int
         Ids of ops that must run first.
+
+    Examples
+    --------
+    >>> krt.runtime.PreparedBufferView(0, (1, 0), byte_offset=8, nbytes=8).label
+    'view (op 0)'
     """
 
     id: int
@@ -325,6 +350,18 @@ class PreparedCustomFunction:
         Variables to pass.
     dependencies : tuple of int
         Ids of ops that must run first.
+
+    Raises
+    ------
+    PlanBuildError
+        `function` is not callable, or `output_indices` are out of range.
+
+    Examples
+    --------
+    >>> def fill(a):
+    ...     a[:] = 1
+    >>> krt.runtime.PreparedCustomFunction(0, fill, (0,), (0,)).label
+    "function 'fill' (op 0)"
     """
 
     id: int
@@ -417,6 +454,15 @@ class PreparedRegion:
     ------
     PlanBuildError
         Bodies, buffers and bindings do not match.
+
+    Examples
+    --------
+    A loop of :func:`kernelrt.scan` is a region:
+
+    >>> total = lambda x: krt.scan(lambda c, v: (c + v, None), krt.zeros(3), x)[0]
+    >>> plan = krt.jit(total).plan(np.ones((50, 3), np.float32))
+    >>> [(op.count, op.is_choice) for op in plan.prepared_ops if hasattr(op, "bodies")]
+    [(50, False)]
     """
 
     id: int
@@ -441,7 +487,13 @@ class PreparedRegion:
         self.may_fail |= any(can_fail(op) for body in self.bodies for op in body.prepared_ops)
 
     def given(self) -> list[ByteRange]:
-        """Return the byte ranges of the buffers given to the bodies, which only read them."""
+        """Return the byte ranges of the buffers given to the bodies, which only read them.
+
+        Returns
+        -------
+        list of ByteRange
+            One range for each buffer.
+        """
         return [region for body in self.bodies for region in body.given()]
 
     @property

@@ -75,6 +75,14 @@ class KernelProfile:
     claims : tuple of ClaimProfile
         Chunks by the threads that ran them, in order of the chunks. Empty for a launch in a part of
         the plan that ran on the calling thread alone, and in a loop or choice.
+
+    Examples
+    --------
+    >>> [profile] = krt.jit(lambda x: x * 2).profile(np.ones(3, np.float32))
+    >>> profile.num_buffers, profile.flops, profile.bytes, profile.chunks
+    (2, 3, 24, 1)
+    >>> profile.elapsed > 0, profile.title.startswith("mul")
+    (True, True)
     """
 
     kernel: CachedKernel
@@ -119,7 +127,25 @@ class _Row:
 
 
 def total(profiles: Iterable[KernelProfile]) -> float:
-    """Return the total time of `profiles`, in seconds."""
+    """Return the total time of `profiles`, in seconds.
+
+    Parameters
+    ----------
+    profiles : iterable of KernelProfile
+        Profiles of any number of runs.
+
+    Returns
+    -------
+    float
+        Sum of their times. Kernels that ran at the same time count separately.
+
+    Examples
+    --------
+    >>> from kernelrt.runtime import profiler
+    >>> profiles = krt.jit(lambda x: x * 2).profile(np.ones(3, np.float32))
+    >>> profiler.total(profiles) == profiles[0].elapsed
+    True
+    """
     return sum(p.elapsed for p in profiles)
 
 
@@ -132,6 +158,19 @@ def table(profiles: Iterable[KernelProfile], *, limit: int | None = None) -> str
         Profiles from ``execute_profiled`` or ``plan.profile``, of any number of runs.
     limit : int, optional
         Maximum number of kernels to show; one row sums up the others.
+
+    Returns
+    -------
+    str
+        Lines with the number of calls, the time, its share, GFLOP/s and GB/s of each kernel.
+
+    Examples
+    --------
+    >>> from kernelrt.runtime import profiler
+    >>> print(profiler.table(krt.jit(lambda x: x * 2).profile(np.ones(3, np.float32))))
+    kernel ...
+    mul ...
+    total ...
     """
     profiles = list(profiles)
     rows: dict[str, _Row] = {}
