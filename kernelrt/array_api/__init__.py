@@ -317,5 +317,16 @@ __array_api_version__ = "2024.12"
 
 
 def __array_namespace_info__() -> _Info:  # noqa: N807 - the standard's name
-    """Return an object that describes the namespace's capabilities, types and devices."""
+    """Return an object that describes the namespace's capabilities, types and devices.
+
+    Returns
+    -------
+    Info
+        Object with the methods of the standard.
+
+    Examples
+    --------
+    >>> krt.array_api.__array_namespace_info__().default_dtypes()["integral"]
+    kernelrt.int64
+    """
     return _Info()

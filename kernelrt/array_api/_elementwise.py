@@ -84,24 +84,87 @@ subtract = _of_two(krt.subtract, "subtract")
 
 
 def clip(x: Tensor, /, min: _Operand | None = None, max: _Operand | None = None) -> Tensor:
-    """Clamp elements to the range from `min` to `max`; the type of `x` stays."""
+    """Clamp elements to the range from `min` to `max`; the type of `x` stays.
+
+    Parameters
+    ----------
+    x : Tensor
+        Numbers of any shape.
+    min, max : Tensor or number, optional
+        Bounds, of shapes that broadcast with `x`; None is no bound.
+
+    Returns
+    -------
+    Tensor
+        Clamped numbers in the type of `x`.
+
+    Examples
+    --------
+    >>> krt.array_api.clip(krt.tensor([-2, 1, 5]), 0, 3).tolist()
+    [0, 1, 3]
+    """
     if min is None and max is None:
         return x.clone()
     return x.clamp(*of_one_type(x, min, max)[1:]).cast(x.dtype)
 
 
 def real(x: Tensor, /) -> Tensor:
-    """Return `x` itself, as there are no complex types."""
+    """Return `x` itself, as there are no complex types.
+
+    Parameters
+    ----------
+    x : Tensor
+        Numbers of any shape.
+
+    Returns
+    -------
+    Tensor
+        `x`.
+
+    Examples
+    --------
+    >>> krt.array_api.real(krt.tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
     return x
 
 
 def sign(x: Tensor, /) -> Tensor:
-    """Return the sign of each element: -1, 0 or 1, or NaN for NaN."""
+    """Return the sign of each element: -1, 0 or 1, or NaN for NaN.
+
+    Returns
+    -------
+    Tensor
+        The shape and type of `x`.
+
+    Examples
+    --------
+    >>> krt.array_api.sign(krt.tensor([-2.0, 0.0, 5.0])).tolist()
+    [-1.0, 0.0, 1.0]
+    """
     out = x.sign()
     return krt.where(x.isnan(), x, out) if x.dtype.is_float else out
 
 
 def where(condition: Tensor, x1: _Operand, x2: _Operand, /) -> Tensor:
-    """Return `x1` where the condition holds, else `x2`."""
+    """Return `x1` where the condition holds, else `x2`.
+
+    Parameters
+    ----------
+    condition : Tensor of bools
+        Choice for each element.
+    x1, x2 : Tensor or number
+        Values; all three shapes broadcast.
+
+    Returns
+    -------
+    Tensor
+        The broadcast shape, in the promoted type of `x1` and `x2`.
+
+    Examples
+    --------
+    >>> krt.array_api.where(krt.tensor([True, False]), krt.tensor([1, 2]), 0.5).tolist()
+    [1.0, 0.5]
+    """
     first, second = of_one_type(x1, x2)
     return krt.where(condition, first, second)
