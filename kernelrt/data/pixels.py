@@ -29,6 +29,12 @@ class DigitsSplit(NamedTuple):
         Gray values of the held-out images.
     test_labels : ndarray of int64, shape (360,)
         Digits of the held-out images.
+
+    Examples
+    --------
+    >>> split = krt.data.digits_split()
+    >>> split.train_images.dtype.name, split.test_labels[:3].shape
+    ('float32', (3,))
     """
 
     train_images: NDArray[np.float32]

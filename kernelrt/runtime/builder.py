@@ -478,9 +478,10 @@ class ExecutionPlanBuilder:
     def add_op(self, op: PreparedOp) -> int:
         """Add a prepared operation.
 
-        Parameters ---------- op : PreparedKernel, PreparedCopy, PreparedBufferView,
-        PreparedCustomFunction or PreparedRegion
-            Operation with an id of its own.
+        Parameters
+        ----------
+        op : PreparedOp
+            Kernel launch, copy, view, custom function or region, with an id of its own.
 
         Returns
         -------

@@ -48,6 +48,12 @@ class RuntimeVar(NamedTuple):
         Name of the variable.
     min_val, max_val : int
         Least and greatest value.
+
+    Examples
+    --------
+    >>> f = krt.jit(lambda x: x * 2, dynamic={"x": {0: krt.Variable("n", 1, 8)}})
+    >>> f.plan(np.ones(3, np.float32)).variables["n"].max_val
+    8
     """
 
     name: str
@@ -404,6 +410,13 @@ class PortBinding(NamedTuple):
         is one int64 that holds the iteration number.
     stride : int
         Bytes by which the port advances in each iteration.
+
+    Examples
+    --------
+    Buffer 0 of the only body is a port in the third buffer of the region; it advances by 16 bytes:
+
+    >>> krt.runtime.PortBinding(body=0, buffer=0, slot=2, stride=16).stride
+    16
     """
 
     body: int

@@ -64,6 +64,15 @@ def prepare(
         The schedule is inconsistent.
     OutOfMemoryError
         There is not enough memory for the buffers.
+
+    Examples
+    --------
+    >>> from kernelrt.schedule.scheduler import schedule
+    >>> x = krt.tensor(np.array([1.0, 2.0], np.float32))
+    >>> plan = krt.runtime.prepare(schedule([(x * 2).uop]))
+    >>> plan.execute()
+    >>> plan.output_buffer.numpy().tolist()
+    [2.0, 4.0]
     """
     began = perf_counter()
     asts = list(dict.fromkeys(k.ast for k in schedule.kernels if not is_host_call(k.ast)))

@@ -245,6 +245,18 @@ class LBFGS(Optimizer):
     ) -> state_dicts.IncompatibleKeys:
         """Restore the state that :meth:`state_dict` returned.
 
+        Parameters
+        ----------
+        state_dict : mapping of str to array_like
+            State of an L-BFGS optimizer with as many parameters.
+        strict : bool
+            Whether the names must be exactly those of :meth:`state_dict`.
+
+        Returns
+        -------
+        IncompatibleKeys
+            The missing and the unexpected names; both lists are empty if `strict`.
+
         Raises
         ------
         StateError

@@ -201,7 +201,18 @@ class AveragedModel(Module):
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the averaged copy."""
+        """Call the averaged copy.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            Arguments of the model.
+
+        Returns
+        -------
+        object
+            Result of the averaged copy.
+        """
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:

@@ -95,11 +95,25 @@ class LRScheduler:
         return [group["lr"] for group in self._groups]
 
     def get_last_lr(self) -> list[float]:
-        """Return the learning rate of each group that was set last."""
+        """Return the learning rate of each group that was set last.
+
+        Returns
+        -------
+        list of float
+            One learning rate for each group.
+        """
         return self._last_lr
 
     def get_lr(self) -> list[float]:
-        """Return the learning rate of each group for the epoch ``last_epoch``."""
+        """Return the learning rate of each group for the epoch ``last_epoch``.
+
+        :meth:`step` calls it. Read ``get_last_lr()`` or ``optimizer.lr`` instead.
+
+        Returns
+        -------
+        list of float
+            One learning rate for each group.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no get_lr")
 
     def _closed(self) -> list[float]:
