@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from kernelrt import nn
 from kernelrt.data import digits_split
 from kernelrt.runtime import kernels
 from kernelrt.runtime.profiler import table
+from kernelrt.util.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
@@ -89,24 +89,6 @@ class Timing:
         return float(np.median(self.steps)) if self.steps else self.first_step
 
 
-class Progress:
-    """A line that is rewritten in place; silent if the stream is not a terminal."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._shown = stream.isatty()
-
-    def show(self, text: str) -> None:
-        """Replace the line by `text`."""
-        if self._shown:
-            self._stream.write(f"\r\x1b[K{text}")
-            self._stream.flush()
-
-    def clear(self) -> None:
-        """Erase the line."""
-        self.show("")
-
-
 def batches(
     split: DigitsSplit, batch: int, rng: np.random.Generator
 ) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
@@ -119,32 +101,23 @@ def batches(
 
 def train(trainer: Trainer, split: DigitsSplit, options: argparse.Namespace) -> Timing:
     """Run all epochs."""
-    progress = Progress(sys.stderr)
-    try:
-        return _train(trainer, split, options, progress)
-    finally:
-        progress.clear()
-
-
-def _train(
-    trainer: Trainer, split: DigitsSplit, options: argparse.Namespace, progress: Progress
-) -> Timing:
     timing = Timing()
     rng = np.random.default_rng(options.seed)
     started = perf_counter()
-    for epoch in range(options.epochs):
-        loss = None
-        for x, y in batches(split, options.batch, rng):
-            before = perf_counter()
-            loss = trainer.step(x, y)
-            after = perf_counter()
-            if timing.first_step:
-                timing.steps.append(after - before)
-            else:
-                timing.first_step = after - started
-                timing.compiling = kernels.seconds
-        if loss is not None:
-            progress.show(f"epoch {epoch + 1}/{options.epochs}  loss {loss.item():.4f}")
+    with Progress(None, options.epochs) as progress:
+        for epoch in range(options.epochs):
+            loss = None
+            for x, y in batches(split, options.batch, rng):
+                before = perf_counter()
+                loss = trainer.step(x, y)
+                after = perf_counter()
+                if timing.first_step:
+                    timing.steps.append(after - before)
+                else:
+                    timing.first_step = after - started
+                    timing.compiling = kernels.seconds
+            if loss is not None and progress.shown:
+                progress.show(epoch + 1, f"loss {loss.item():.4f}")
     return timing
 
 

@@ -58,6 +58,7 @@ class Epochs(JitCore, Generic[R]):
         const: Mapping[str, Any] | None = None,
         every: int | None = None,
         callback: Callable[[int, R], object] | None = None,
+        progress: bool | None = None,
         **kwargs: Any,
     ) -> R:
         """Run the function once per batch of rows, for whole epochs, in one call.
@@ -94,6 +95,9 @@ class Epochs(JitCore, Generic[R]):
             returned at the end: modify only a ``clone()`` of it. The callback may change any
             state; the next step sees the change. Return True from it to stop early. An exception
             that it raises propagates.
+        progress : bool, optional
+            Whether to show a progress bar on standard error, tqdm's if it is installed. By default
+            it appears after 2 seconds if standard error is a terminal or the program is a notebook.
 
         Returns
         -------
@@ -138,4 +142,5 @@ class Epochs(JitCore, Generic[R]):
         return _work().run_epochs(  # type: ignore[no-any-return]
             self, args, kwargs, const or {}, batch_size=batch_size, shuffle=shuffle, epochs=epochs,
             first_epoch=first_epoch, seed=seed, drop_last=drop_last, every=every, callback=callback,
+            progress=progress,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -26,6 +27,7 @@ from kernelrt.native.multi_step import MultiStepRun, hand_out, order_of
 from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.free_functions.joining import stack
 from kernelrt.tensor.nodes.arguments import flag, integer
+from kernelrt.util.progress import Progress, shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,6 +43,10 @@ MOST_PLACES: Final = 1 << 18
 """Maximum number of row indices generated at once, unless one epoch has more."""
 MOST_ATTEMPTS: Final = 64
 """Maximum number of plans that a step makes and finds stale before they run."""
+BAR_DELAY: Final = 2.0
+"""Seconds after which a run on a terminal shows its progress bar."""
+BAR_SECONDS: Final = 0.05
+"""Seconds between two updates of the bar, about."""
 _CONTAINERS: Final = (list, tuple, dict)
 
 
@@ -48,6 +54,7 @@ def run_epochs(
     function: Epochs[Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     const: Mapping[str, Any], *, batch_size: object, shuffle: object, epochs: object,
     first_epoch: object, seed: object, drop_last: object, every: object, callback: Any,
+    progress: object,
 ) -> Any:  # fmt: skip
     """Run `JitFunction.over`; its docstring describes the arguments."""
     size = size_option(batch_size, "batch_size")
@@ -56,6 +63,7 @@ def run_epochs(
     seed = seed_of(seed)
     calls = None if every is None and callback is None else _Calls(every, callback)
     run = _Run(function, args, kwargs, const)
+    shown = shown_option(progress)
     shuffled = flag(shuffle, "shuffle")
     parts = run.parts(size, drop_last=flag(drop_last, "drop_last"))
     if shuffled and seed is None and epochs:
@@ -70,32 +78,63 @@ def run_epochs(
             order_of(run.rows, seed, epoch) if shuffled and seed is not None else None
             for epoch in range(first_epoch, first_epoch + epochs)
         )
-        return _one_by_one(run, parts, orders, calls)
+        with Progress(shown, epochs * in_epoch, delay=BAR_DELAY if shown is None else 0) as bar:
+            return _one_by_one(run, parts, orders, calls, bar)
     native_run = run.begin(epochs * in_epoch, size, parts)
     if calls is not None:
         calls.begin(in_epoch)
     end = first_epoch + epochs
     together = _together(parts) if shuffled else 1
-    for epoch in range(first_epoch, end, together):
-        here = range(epoch, min(epoch + together, end))
-        if shuffled and seed is not None:
-            native_run.follow(_orders(run.rows, seed, here, parts))
-        for rows, first, steps in parts:
-            at, left = first, steps * len(here)
-            while left:
-                count = left if calls is None else calls.until_next(native_run.done, left)
-                run.run_steps(rows, at, count)
-                at, left = at + count * rows, left - count
-                if calls is not None and calls.due(native_run.done):
-                    if calls.call(native_run.done, run.results(own_memory=False)):
-                        return run.results(own_memory=True)
-                    run.read_arguments()
+    with Progress(shown, epochs * in_epoch, delay=BAR_DELAY if shown is None else 0) as bar:
+        pace = _Pace(bar, in_epoch)
+        for epoch in range(first_epoch, end, together):
+            here = range(epoch, min(epoch + together, end))
+            if shuffled and seed is not None:
+                native_run.follow(_orders(run.rows, seed, here, parts))
+            for rows, first, steps in parts:
+                at, left = first, steps * len(here)
+                while left:
+                    count = left if calls is None else calls.until_next(native_run.done, left)
+                    count = pace.most(count)
+                    run.run_steps(rows, at, count)
+                    at, left = at + count * rows, left - count
+                    pace.show(native_run.done)
+                    if calls is not None and calls.due(native_run.done):
+                        if calls.call(native_run.done, run.results(own_memory=False)):
+                            return run.results(own_memory=True)
+                        run.read_arguments()
     return run.results(own_memory=True)
+
+
+class _Pace:
+    """Splits the steps of a run into parts of about BAR_SECONDS, after which its bar is drawn."""
+
+    def __init__(self, bar: Progress, in_epoch: int) -> None:
+        self._bar = bar
+        self._in_epoch = max(in_epoch, 1)
+        self._most = 1
+        self._began = monotonic()
+
+    def most(self, steps: int) -> int:
+        """Return the number of steps to run before the bar is drawn, at most `steps`."""
+        return min(steps, self._most) if self._bar.shown else steps
+
+    def show(self, done: int) -> None:
+        """Draw the bar after `done` steps in total."""
+        if not self._bar.shown:
+            return
+        now = monotonic()
+        if now - self._began < BAR_SECONDS:
+            self._most *= 2
+        else:
+            self._most = max(1, self._most // 2)
+        self._began = now
+        self._bar.show(done, f"epoch {(done - 1) // self._in_epoch + 1}")
 
 
 def _one_by_one(
     run: _Run, parts: Sequence[_Part], orders: Iterable[np.ndarray[Any, Any] | None],
-    calls: _Calls | None,
+    calls: _Calls | None, bar: Progress,
 ) -> Any:  # fmt: skip
     """Call the function for each batch (for step-by-step and nonfinite modes); stack results."""
     results: list[Any] = []
@@ -108,6 +147,7 @@ def _one_by_one(
                 except KernelrtError as error:
                     _add_step(error, len(results))
                     raise
+                bar.show(len(results), "step by step")
                 if calls is not None and calls.due(len(results)):
                     if calls.call(len(results), _stacked(run, results)):
                         return _stacked(run, results)

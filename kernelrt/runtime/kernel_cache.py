@@ -19,6 +19,7 @@ from kernelrt.ir.routine import is_call
 from kernelrt.native import locks
 from kernelrt.runtime.kernel import CachedKernel
 from kernelrt.runtime.routines import routine_kernel
+from kernelrt.util.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -36,6 +37,8 @@ _Kernel = TypeVar("_Kernel")
 
 #: Seconds that a thread waits for a kernel before it checks for a deadlock.
 _SLICE_S = 0.05
+#: Seconds after which a compilation on a terminal shows a progress bar.
+BAR_DELAY = 2.0
 
 
 class _Task:
@@ -377,8 +380,9 @@ def _loaded(
     target: _Target, kernels: Sequence[_Kernel], render: Callable[[_Kernel], ProgramSpec]
 ) -> list[CachedKernel]:
     device = target.device
-    programs = _Programs(kernels, render)
-    compiled = device.compiler.compile(programs)
+    with Progress(None, len(kernels), delay=BAR_DELAY, unit="kernel", plain=True) as bar:
+        programs = _Programs(kernels, render, bar)
+        compiled = device.compiler.compile(programs)
     try:
         loaded = device.loader.load(compiled)
     except CompileError:
@@ -399,8 +403,9 @@ class _Programs(Sequence["ProgramSpec"], Generic[_Kernel]):
     """
 
     def __init__(
-        self, kernels: Sequence[_Kernel], render: Callable[[_Kernel], ProgramSpec]
+        self, kernels: Sequence[_Kernel], render: Callable[[_Kernel], ProgramSpec], bar: Progress
     ) -> None:
+        self._bar = bar
         self._kernels = kernels
         self._render = render
         self._rendered: dict[int, ProgramSpec] = {}
@@ -424,6 +429,7 @@ class _Programs(Sequence["ProgramSpec"], Generic[_Kernel]):
             return [self[at] for at in indices]
         if indices not in self._rendered:
             self._rendered[indices] = self._render(self._kernels[indices])
+            self._bar.show(len(self._rendered), "compiling")
         return self._rendered[indices]
 
 

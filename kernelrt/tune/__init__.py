@@ -11,6 +11,7 @@ from kernelrt.jit import JitFunction
 from kernelrt.tensor.tracing.trace import forbid
 from kernelrt.tune.report import KernelTuning, TuningReport
 from kernelrt.util.lazy_import import load
+from kernelrt.util.progress import Progress, shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +55,8 @@ def autotune(
         order only if the environment variable ``KERNELRT_TUNED`` is ``any``, and no stored results
         if it is 0.
     progress : bool, optional
-        Whether to show a progress bar on standard error; by default if that is a terminal.
+        Whether to show a progress bar on standard error, tqdm's if it is installed; by default if
+        that is a terminal or the program is a notebook.
 
     Returns
     -------
@@ -98,8 +100,7 @@ def autotune(
     for name, value in (("allow_reordering", allow_reordering), ("keep", keep)):
         if type(value) is not bool:
             raise DTypeError(f"{name}: expected True or False, not {value!r}")
-    if progress is not None and type(progress) is not bool:
-        raise DTypeError(f"progress: expected True, False or None, not {progress!r}")
+    shown = shown_option(progress)
     if isinstance(target, ExecutionPlan):
         if args:
             raise DTypeError("args: expected none for a plan; only jitted functions take arguments")
@@ -110,7 +111,7 @@ def autotune(
         raise DTypeError(
             f"target: expected an ExecutionPlan or a jitted function, not {type(target).__name__}"
         )
-    return _Tuning(targets, budget, allow_reordering, keep, progress).run()
+    return _Tuning(targets, budget, allow_reordering, keep, shown).run()
 
 
 def _budget(seconds: object) -> float:
@@ -210,8 +211,6 @@ class _Tuning:
 
     def run(self) -> TuningReport:
         """Tune all plans."""
-        from kernelrt.tune.progress import Progress
-
         began = self._clock()
         rows: list[KernelTuning] = []
         before = after = 0.0

@@ -207,31 +207,6 @@ def test_ctrl_c_ends_with_130() -> None:
     assert errors == "\nkernelrt: interrupted\n"
 
 
-def test_progress_is_shown_on_a_terminal_only() -> None:
-    from kernelrt.cli.digits import Progress
-
-    class Stream:
-        def __init__(self, terminal: bool) -> None:
-            self.terminal = terminal
-            self.text = ""
-
-        def isatty(self) -> bool:
-            return self.terminal
-
-        def write(self, text: str) -> None:
-            self.text += text
-
-        def flush(self) -> None:
-            pass
-
-    for terminal in (True, False):
-        stream = Stream(terminal)
-        progress = Progress(stream)
-        progress.show("epoch 1/2")
-        progress.clear()
-        assert ("epoch 1/2" in stream.text) == terminal
-
-
 @pytest.mark.cases(1 / 4)
 def test_a_seed_and_a_thread_count_that_are_none_are_told() -> None:
     done = run("digits", "--seed", "-1")
