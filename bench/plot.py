@@ -1,14 +1,19 @@
-"""The bar chart of a report: how many times as fast as its best peer kernelrt is."""
+"""Bar charts of reports and of tables in docs/: kernelrt's speed relative to its best peer.
+
+python -m bench.plot docs/measurements.md "Whole programs" docs/images/programs.svg
+"""
 
 from __future__ import annotations
 
+import argparse
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-__all__ = ["ONE", "TWO", "bars"]
+__all__ = ["ONE", "TWO", "bars", "table_rows"]
 
 #: Ends of the titles of a case with one and with two threads.
 ONE, TWO = ", 1 thread", ", 2 threads"
@@ -61,3 +66,54 @@ def bars(rows: Sequence[tuple[str, float, str]], path: Path, caption: str) -> No
         figure.tight_layout(rect=(0, 0.045, 1, 1))
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
+
+
+def table_rows(page: str, heading: str) -> list[tuple[str, float, str]]:
+    """Return title, ratio and peer of each row of the first table below a heading of a page.
+
+    Of a table for one and for two threads, the figures for one thread are taken.
+
+    Raises
+    ------
+    SystemExit
+        The page has no such heading, or no table with ratios below it.
+    """
+    lines = iter(page.splitlines())
+    if not any(line.strip("# ") == heading and line.startswith("#") for line in lines):
+        raise SystemExit(f"the page has no heading {heading!r}")
+    rows = []
+    columns: dict[str, int] = {}
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("|"):
+            if columns:
+                break
+        elif not columns:
+            columns = {cell.removesuffix(ONE): at for at, cell in reversed([*enumerate(cells)])}
+            if not {"what", "best other", "times as fast"} <= columns.keys():
+                raise SystemExit(f"the table below {heading!r} has no ratios: {', '.join(columns)}")
+        elif not cells[0].startswith("-"):
+            peer = re.sub(r"^[\d.,]+ (ns|us|ms|s)\b", "", cells[columns["best other"]]).strip()
+            peer = peer or cells[columns["best other"] + 1]
+            title = cells[columns["what"]].removesuffix(ONE)
+            rows.append((title, float(cells[columns["times as fast"]]), peer))
+    return rows
+
+
+def main() -> None:
+    """Draw charts of tables in a page: one file for each heading."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("page", type=Path, help="a Markdown file, such as docs/measurements.md")
+    parser.add_argument("heading", help="the heading above the table")
+    parser.add_argument("file", type=Path, help="the SVG file to write")
+    parser.add_argument("--only", default="", help="draw rows whose titles match this expression")
+    options = parser.parse_args()
+    rows = table_rows(options.page.read_text(encoding="utf-8"), options.heading)
+    rows = [row for row in rows if re.search(options.only, row[0])]
+    if not rows:
+        raise SystemExit(f"no row matches {options.only!r}")
+    bars(rows, options.file, f"{options.page.name}, {options.heading}: machine and command there")
+
+
+if __name__ == "__main__":
+    main()
