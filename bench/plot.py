@@ -91,7 +91,7 @@ def table_rows(page: str, heading: str) -> list[tuple[str, float, str]]:
         elif not columns:
             columns = {cell.removesuffix(ONE): at for at, cell in reversed([*enumerate(cells)])}
             if not {"what", "best other", "times as fast"} <= columns.keys():
-                raise SystemExit(f"the table below {heading!r} has no ratios: {', '.join(columns)}")
+                raise SystemExit(f"the table below {heading!r} has no ratios: {', '.join(cells)}")
         elif not cells[0].startswith("-"):
             peer = re.sub(r"^[\d.,]+ (ns|us|ms|s)\b", "", cells[columns["best other"]]).strip()
             peer = peer or cells[columns["best other"] + 1]
