@@ -24,7 +24,7 @@
 typedef struct claim {
     krt_task *task;
     uint32_t begin, end;
-    bool first, last; /* whether it is the first or the last claim of the task */
+    bool last; /* whether it is the last claim of the task */
 } claim;
 
 static uint64_t first_bits(uint32_t n)
@@ -57,7 +57,6 @@ static bool claim_from(krt_task *task, int thread, int threads, claim *out)
     *out = (claim){.task = task,
                    .begin = begin,
                    .end = begin + (n < task->grain ? n : task->grain),
-                   .first = open == first_bits(task->claims),
                    .last = !rest};
     return true;
 }
@@ -152,44 +151,35 @@ static void run_steps(const krt_graph *graph, const claim *work)
         step->fn(step->bufs, step->vals);
 }
 
-/* run_steps with timing. The sample starts with the first claimed chunk and ends with the last
- * finished one; task->left orders both. */
-static void run_steps_profiled(krt_graph *graph, const claim *work, int worker)
+/* Note that a claim began. Until its task ends, start_ns of the sample packs the earliest start and
+ * the thread that started then into one word, which threads can lower atomically; 0: none began. */
+static void note_start(krt_sample *sample, int64_t start_ns, int worker)
 {
-    if (work->first) {
-        krt_sample *sample = graph->samples + work->task->op;
-        sample->start_ns = krt_clock_ns() - graph->origin_ns;
-        sample->worker = worker;
-        sample->chunks = work->task->steps ? work->task->chunks : 0;
-        sample->runs = 1;
-    }
-    run_steps(graph, work);
+    int64_t mine = (start_ns << KRT_WORKER_BITS | worker) + 1;
+    int64_t known = __atomic_load_n(&sample->start_ns, __ATOMIC_RELAXED);
+    while ((!known || mine < known) &&
+           !__atomic_compare_exchange_n(&sample->start_ns, &known, mine, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+        ;
 }
 
-/* run_steps_profiled for a pipeline: the first claim sets the start; all claims add op times. */
-static void run_pipeline_profiled(krt_graph *graph, const claim *work, int worker)
-{
-    if (work->first) {
-        krt_sample *sample = graph->samples + work->task->op;
-        sample->start_ns = krt_clock_ns() - graph->origin_ns;
-        sample->worker = worker;
-    }
-    krt_pipeline_run_profiled(graph->plan, work->task->op, work->begin, work->end, graph->context,
-                              graph->samples);
-}
-
+/* Complete the sample of a task whose chunks are all done. */
 static void end_sample(krt_graph *graph, const krt_task *task)
 {
     krt_sample *sample = graph->samples + task->op;
     if (task->flags & FOLLOWS_PIPELINE)
         return;
-    if (task->flags & RUNS_PIPELINE) {
-        krt_pipeline_end_samples(graph->plan, task->op, sample->start_ns,
-                                 krt_clock_ns() - graph->origin_ns, sample->worker, graph->samples);
-        return;
-    }
-    sample->elapsed_ns = krt_clock_ns() - graph->origin_ns - sample->start_ns;
-    if (!sample->chunks)
+    int64_t end = krt_clock_ns() - graph->origin_ns, packed = sample->start_ns - 1;
+    int64_t start = packed >> KRT_WORKER_BITS, worker = packed & ((1 << KRT_WORKER_BITS) - 1);
+    if (task->flags & RUNS_PIPELINE)
+        krt_pipeline_end_samples(graph->plan, task->op, start, end, worker, graph->samples);
+    else if (task->steps)
+        *sample = (krt_sample){.start_ns = start,
+                               .elapsed_ns = end - start,
+                               .worker = worker,
+                               .chunks = task->chunks,
+                               .runs = 1};
+    else
         *sample = (krt_sample){0};
 }
 
@@ -198,20 +188,23 @@ static void run_claim_profiled(krt_graph *graph, const claim *work, int worker)
 {
     const krt_task *task = work->task;
     krt_profile *profile = graph->context->profile;
-    int64_t start = krt_clock_ns();
+    int64_t start = krt_clock_ns() - graph->origin_ns;
+    note_start(graph->samples + task->op, start, worker);
     if (task->flags & RUNS_PIPELINE)
-        run_pipeline_profiled(graph, work, worker);
+        krt_pipeline_run_profiled(graph->plan, task->op, work->begin, work->end, graph->context,
+                                  graph->samples);
     else
-        run_steps_profiled(graph, work, worker);
+        run_steps(graph, work);
     if (!profile || !task->steps)
         return;
     size_t i = __atomic_fetch_add(&profile->n_claims, 1, __ATOMIC_RELAXED);
+    int64_t elapsed = krt_clock_ns() - graph->origin_ns - start;
     profile->claims[i] = (krt_claim_sample){.op = task->op,
                                             .worker = worker,
                                             .begin = work->begin,
                                             .end = work->end,
-                                            .start_ns = start - graph->origin_ns,
-                                            .elapsed_ns = krt_clock_ns() - start};
+                                            .start_ns = start,
+                                            .elapsed_ns = elapsed};
 }
 
 size_t krt_plan_most_claims(const krt_plan *plan)
@@ -361,7 +354,8 @@ static krt_status run_pipeline_serially(krt_graph *graph, const krt_task *task)
     for (uint32_t slice = 0; !status && slice < task->chunks; ++slice) {
         claim work = {.task = (krt_task *)task, .begin = slice, .end = slice + 1};
         if (graph->samples)
-            run_pipeline_profiled(graph, &work, 0);
+            krt_pipeline_run_profiled(plan, task->op, work.begin, work.end, graph->context,
+                                      graph->samples);
         else
             run_steps(graph, &work);
         if (is_time_to_poll(graph, task) &&

@@ -186,9 +186,9 @@ krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op);
 /* Timing of an op. The ops of a pipeline alternate: each gets its share of the pipeline's time, as
  * if the ops had run one after the other, and the thread that began the pipeline. */
 typedef struct krt_sample {
-    int64_t start_ns; /* since the start of the plan */
+    int64_t start_ns; /* since the start of the plan; that of the earliest claim, if there are any */
     int64_t elapsed_ns;
-    int64_t worker; /* 0 is the calling thread */
+    int64_t worker; /* the thread that started then; 0 is the calling thread */
     int64_t chunks; /* 0: the op did not run */
     int64_t runs;   /* number of runs; 0 if it did not run */
 } krt_sample;

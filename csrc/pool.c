@@ -22,7 +22,7 @@ enum { ROUNDS_BETWEEN_YIELDS = 64 };
 /* Time that a caller spins until workers leave, before it sleeps. */
 #define SPIN_FOR_LEAVERS_NS 20000
 
-#define MAX_THREADS 1024
+#define MAX_THREADS (1 << KRT_WORKER_BITS)
 
 /* ---- Number of threads ------------------------------------------------------------------- */
 

@@ -9,6 +9,9 @@
 
 #include "platform.h"
 
+/* Number of bits of a thread's index. */
+enum { KRT_WORKER_BITS = 10 };
+
 /* Do a worker's share of a region. Worker 0 is the caller and returns when the region is over. The
  * others return true when the region is over, and false when there is no work at present; before
  * they return false they have called krt_worker_prepare. */

@@ -61,7 +61,7 @@ class KernelProfile:
     elapsed : float
         Seconds from the start to the end of the launch.
     start : float
-        Seconds from the start of the run to the start of the launch.
+        Seconds from the start of the run to the start of the launch, that of its earliest claim.
     flops, bytes : int
         Estimated operations, and bytes read and written, for the sizes of this run.
     chunks : int
@@ -69,7 +69,8 @@ class KernelProfile:
     op : int
         Id of the op.
     worker : int
-        Thread that ran the first chunk; 0 is the calling thread.
+        Thread that started first, that of the claim with the earliest start; 0 is the calling
+        thread.
     origins : tuple of Origin
         User code lines and layers that the launch computes, producers first.
     expected : float

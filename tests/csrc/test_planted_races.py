@@ -29,7 +29,7 @@ SHARED = {
     "test_two_workers_of_a_region": [
         "run_worker", "claim_next", "claim_from", "pick", "run_claim", "may_start", "run_steps",
     ],
-    "test_two_workers_of_a_region_with_a_clock": ["run_steps_profiled"],
+    "test_two_workers_of_a_region_with_a_clock": ["run_claim_profiled", "note_start"],
     "test_two_plans_without_the_gil": [
         "krt_plan_execute", "krt_plan_begin", "krt_plan_threads", "krt_plan_run_serial",
         "run_in_order", "run_range",

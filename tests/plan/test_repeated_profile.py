@@ -69,6 +69,14 @@ def test_claims_are_all_chunks_of_a_launch_each_once():
         assert ends[-1] == (profile.chunks if profile.claims else 0)
 
 
+def test_a_launch_starts_with_its_earliest_claim():
+    x = krt.tensor(np.ones(1 << 20, np.float32))
+    for profile in krt.prepare(x.exp(), x.sum(), (x * 2).cos(), threads=2).profile(50):
+        if profile.claims:
+            assert profile.start == min(claim.start for claim in profile.claims)
+            assert profile.worker in {c.worker for c in profile.claims if c.start == profile.start}
+
+
 def test_the_trace_has_an_event_for_each_claim():
     x = krt.tensor(np.ones(1 << 20, np.float32))
     profile = krt.prepare(x.exp(), threads=2).profile(3)
