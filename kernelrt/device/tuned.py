@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kernelrt._version import __version__
 from kernelrt.errors import KernelrtWarning
 from kernelrt.native.core import get_num_threads
+from kernelrt.util.atomic_file import writing
 from kernelrt.util.environment import expected, switch
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ class Tuned:
             return
         content = {**self._header(kernel), "variant": variant}
         with contextlib.suppress(OSError):
-            _write(self._folder.folder / name, json.dumps(content, indent=1))
+            with writing(self._folder.folder / name, cached=True) as file:
+                file.write(json.dumps(content, indent=1).encode())
             _bound(self._folder.folder)
 
     def refuse(self, kernel: str, why: str) -> None:
@@ -187,18 +188,6 @@ def _read(path: Path) -> str | None:
         return os.read(handle, _MOST_BYTES).decode()
     finally:
         os.close(handle)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write to a temporary file and rename it to `path`: readers see all or nothing."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _bound(folder: Path) -> None:

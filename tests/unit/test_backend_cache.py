@@ -20,6 +20,7 @@ from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError
 from kernelrt.ir import Op, UOp, const
 from kernelrt.runtime import kernel_cache
+from kernelrt.util.atomic_file import writing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,6 +187,18 @@ def test_the_size_counts_what_other_processes_left(tmp_path):
     cache = ObjectCache(tmp_path / "cache", limit=10_000)
     cache.put(("new",), bytes(3000))
     assert cache.get(("old",)) is None
+    assert cache.get(("new",)) is not None
+
+
+def test_files_that_killed_processes_left_are_evicted(tmp_path):
+    cache = ObjectCache(tmp_path / "cache", limit=10_000)
+    assert cache.usable
+    unfinished = writing(cache._path(KEY), cached=True)
+    unfinished.__enter__().truncate(9000)
+    [left] = entries(cache)
+    os.utime(left, (0, 0))
+    cache.put(("new",), bytes(3000))
+    assert not left.exists()
     assert cache.get(("new",)) is not None
 
 

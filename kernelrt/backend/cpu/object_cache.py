@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
-import io
 import os
 import stat
 import tempfile
@@ -20,6 +19,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kernelrt.util.atomic_file import UNFINISHED, writing
 from kernelrt.util.environment import expected, switch
 
 if TYPE_CHECKING:
@@ -126,14 +126,8 @@ class ObjectCache:
             return
         path = self._path(key)
         try:
-            handle, name = tempfile.mkstemp(dir=self.folder, prefix=".new-")
-            try:
-                with io.BufferedWriter(io.FileIO(handle, "wb")) as file:
-                    file.write(_MAGIC + _seal(path, data) + data)
-                Path(name).replace(path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            with writing(path, cached=True) as file:
+                file.write(_MAGIC + _seal(path, data) + data)
         except OSError:
             return
         self._grown(path, len(data) + len(_MAGIC) + _DIGEST)
@@ -224,7 +218,7 @@ class ObjectCache:
             return []
         found = []
         for entry in entries:
-            if entry.name.endswith(_SUFFIX) or entry.name.startswith(".new-"):
+            if entry.name.endswith((_SUFFIX, UNFINISHED)):
                 with contextlib.suppress(OSError):
                     found.append((entry.name, entry.stat(follow_symlinks=False)))
         return found
