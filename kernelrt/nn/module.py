@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
 
 from kernelrt.device.dlpack import kind_name
@@ -206,7 +206,7 @@ class Module(Observed):
         Parameters
         ----------
         memo : set of Module, optional
-            Modules to leave out. Yielded modules are added to it.
+            Modules to leave out. Yielded modules are added to it, except those without a hash.
         prefix : str, default ""
             Prefix of each name, joined by a dot.
         remove_duplicate : bool, default True
@@ -219,10 +219,13 @@ class Module(Observed):
         ['', '0', '1']
         """
         once = flag(remove_duplicate, "remove_duplicate")
-        seen: set[Module] = set() if memo is None else memo
+        # By id, as a class may define __eq__. A dict keeps the modules, so that ids stay unique.
+        seen: dict[int, Module] = {id(module): module for module in memo or ()}
         for name, value in tree.named_objects(self, prefix):
-            if isinstance(value, Module) and not (once and value in seen):
-                seen.add(value)
+            if isinstance(value, Module) and not (once and id(value) in seen):
+                seen[id(value)] = value
+                if memo is not None and isinstance(value, Hashable):
+                    memo.add(value)
                 yield name, value
 
     def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
@@ -272,10 +275,10 @@ class Module(Observed):
     ) -> Iterator[tuple[str, Tensor]]:
         outside = None if flag(recurse, "recurse") else Module
         once = flag(remove_duplicate, "remove_duplicate")
-        seen: set[int] = set()
+        seen: dict[int, Tensor] = {}
         for name, tensor in tree.named_tensors(self, prefix, outside=outside):
             if is_parameter(tensor) is parameters and not (once and id(tensor) in seen):
-                seen.add(id(tensor))
+                seen[id(tensor)] = tensor
                 yield name, tensor
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -454,10 +457,10 @@ class Module(Observed):
         >>> list(model.named_children())
         [('0', Linear(4, 2)), ('1', ReLU())]
         """
-        seen: set[int] = set()
+        seen: dict[int, Module] = {}
         for name, module in _direct_modules(self):
             if id(module) not in seen:
-                seen.add(id(module))
+                seen[id(module)] = module
                 yield name, module
 
     def children(self) -> Iterator[Module]:

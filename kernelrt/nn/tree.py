@@ -320,10 +320,10 @@ def named_parameters(root: object, prefix: str = "") -> Iterator[tuple[str, Tens
     >>> [name for name, _ in krt.nn.named_parameters(heads, "heads")]
     ['heads.0.weight', 'heads.0.bias', 'heads.1.weight']
     """
-    seen: set[int] = set()
+    seen: dict[int, Tensor] = {}
     for name, tensor in named_tensors(root, prefix):
         if id(tensor) not in seen and is_parameter(tensor):
-            seen.add(id(tensor))
+            seen[id(tensor)] = tensor
             yield name, tensor
 
 

@@ -348,6 +348,53 @@ def test_named_modules_take_the_keywords_of_pytorch():
     assert names(krt) == names(torch)
 
 
+class Equal(nn.Module):  # noqa: PLW1641 - the lack of a hash is the point
+    """All instances are equal, and have no hash."""
+
+    def __init__(self, n: int = 3) -> None:
+        self.lin = nn.Linear(n, n)
+        self.register_buffer("count", krt.zeros(1))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal)
+
+    def forward(self, x: krt.Tensor) -> krt.Tensor:
+        return self.lin(x) + self.count
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda m: [n for n, _ in m.named_modules()] == ["", "0", "0.lin", "1", "1.lin"],
+        lambda m: len([*m.named_modules(memo={m[0].lin})]) == 4,
+        lambda m: len([*m.children()]) == 2,
+        lambda m: len([*m.parameters()]) == len(nn.parameters(m)) == 4,
+        lambda m: len([*m.buffers()]) == 2,
+        lambda m: len(m.state_dict()) == 6,
+        lambda m: m.load_state_dict(m.state_dict()).missing_keys == [],
+        lambda m: m.double()[1].lin.weight.dtype == krt.float64,
+        lambda m: m.eval()[1].training is False,
+        lambda m: m.get_submodule("1.lin") is m[1].lin,
+        lambda m: m.apply(lambda each: each.__dict__.update(met=True))[1].met,
+        lambda m: not any(p.requires_grad for p in m.requires_grad_(False).parameters()),
+        lambda m: "(1): Equal" in repr(m),
+        lambda m: copy.deepcopy(m)[1] is not m[1],
+        lambda m: "1: Equal" in m._repr_html_(),
+        lambda m: krt.func.stack_module_state([*m])[0]["lin.weight"].shape == (2, 3, 3),
+    ],
+)
+def test_modules_are_told_apart_by_identity(use):
+    assert use(nn.Sequential(Equal(), Equal()))
+
+
+def test_an_equal_module_is_another_one_in_a_trace():
+    model, x = nn.Sequential(Equal(), Equal()), krt.rand(2, 3)
+    step = krt.jit(model)
+    step(x)
+    model[1] = Equal()
+    np.testing.assert_allclose(step(x).numpy(), model(x).numpy(), rtol=1e-6)
+
+
 def test_state_dicts_take_the_keywords_of_pytorch():
     module, given = nn.Linear(2, 3), {"x": krt.zeros(1)}
     found = module.state_dict(destination=given, prefix="a.", keep_vars=True)
