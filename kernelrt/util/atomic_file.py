@@ -6,12 +6,13 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from kernelrt.errors import DTypeError, StateError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["UNFINISHED", "write_text", "writing"]
-
+__all__ = ["UNFINISHED", "destination", "named", "write_text", "writing"]
 
 #: Suffix of files that are not finished; a process that was killed leaves them behind.
 UNFINISHED: Final = ".part"
@@ -47,18 +48,47 @@ def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
         raise
 
 
+def named(path: object) -> Path:
+    """Return the path of a file to write; raise an error if it cannot be one."""
+    from pathlib import Path  # import kernelrt does not load it
+
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise DTypeError(f"path: expected a str or a path, not {type(path).__name__}")
+    if "\0" in os.fspath(path):
+        raise StateError(f"path: expected no null character, not {os.fspath(path)!r}")
+    target = Path(path)
+    if not target.name:
+        raise StateError(f"path: expected the name of a file, not {os.fspath(path)!r}")
+    return target
+
+
+def destination(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file to write, in a folder that exists.
+
+    Call it before long work whose result the file takes.
+    """
+    target = named(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"path: expected the name of a file, but {str(path)!r} is a folder")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"path: the folder {str(target.parent)!r} does not exist; create it first"
+        )
+    return target
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write UTF-8 text to a file, a device or a pipe; return its path.
 
-    A symbolic link stays, and the file that it names is written.
+    A symbolic link stays, and the file that it names is written. Lone surrogates, which UTF-8 does
+    not have, are escaped.
     """
-    from pathlib import Path  # import kernelrt does not load it
-
-    target = Path(path)
-    real = Path(os.path.realpath(target))
+    target = destination(path)
+    data = text.encode(errors="backslashreplace")
+    real = type(target)(os.path.realpath(target))
     if real.exists() and not real.is_file():  # replacing a device would remove it
-        real.write_text(text, encoding="utf-8")
+        real.write_bytes(data)
         return target
     with writing(real) as file:
-        file.write(text.encode())
+        file.write(data)
     return target

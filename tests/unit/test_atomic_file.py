@@ -55,7 +55,13 @@ def test_links_devices_and_pipes_stay(tmp_path: Path) -> None:
 
 
 def test_a_folder_and_a_missing_folder_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(IsADirectoryError, match="is a folder"):
         write_text(tmp_path, "text")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="missing' does not exist"):
         write_text(tmp_path / "missing" / "page.html", "text")
+
+
+def test_lone_surrogates_are_written_as_escapes(tmp_path: Path) -> None:
+    target = tmp_path / "\udc80.html"
+    write_text(target, "a\udc80")
+    assert target.read_text() == "a\\udc80"
