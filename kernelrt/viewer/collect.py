@@ -80,7 +80,7 @@ class OpRow:
     flops, bytes : int
         Estimated operations and bytes of a run.
     runs, chunks : int
-        Number of launches, and of chunks per launch.
+        Number of launches, 0 in a body that did not run; and number of chunks per launch.
     spans : tuple of Span
         Times of one typical run, for the timeline.
     lines : tuple of (str, int)
@@ -257,7 +257,7 @@ def _rows(
         )
         if isinstance(op, PreparedKernel):
             flops, nbytes, expected = estimates(op, plan.values)
-            often = max(1, row.runs)
+            often = row.runs  # 0 in the branch that was not chosen
             row.flops, row.bytes, row.expected = flops * often, nbytes * often, expected * often
         rows.append(row)
     end = start + len(ops)

@@ -154,6 +154,8 @@ def _table(record: PlanRecord, colors: charts.Colors, peaks: Peaks, prefix: str)
             mark = "" if inner else f' id="{prefix}op{row.id}"'
             width = 88 * min(1.0, row.seconds / most)
             times = f", {row.runs} times" if row.runs > 1 else ""
+            if not row.runs and row.kind != "view":
+                times = ", not run"
             rates = [f"{n / row.seconds / 1e9:.3g}" if n and row.seconds else ""
                      for n in (row.flops, row.bytes)]  # fmt: skip
             limit = f"{_of_limit(row, peaks):.0%}" if row.flops or row.bytes else ""

@@ -163,6 +163,17 @@ def test_loops_and_choices_show_their_bodies():
     assert sum(row.runs for row in choice.body) <= len(choice.body)
 
 
+def test_a_branch_that_did_not_run_has_no_operations():
+    view = krt.view(krt.jit(lambda x: krt.cond(x.sum() > 0, lambda: x * 2, x.exp)), krt.ones(500))
+    [choice] = [row for row in view.records[0].ops if row.kind == "choice"]
+    assert [(row.runs, row.flops, row.bytes > 0, row.expected > 0) for row in choice.body] == [
+        (0, 0, False, False), (1, 500, True, True),
+    ]  # fmt: skip
+    assert (choice.flops, choice.expected) == (500, choice.body[1].expected)
+    assert "exp" in view.html
+    assert ", not run" in "".join(check(view).words)
+
+
 def test_threads_are_lanes():
     x = krt.tensor(np.ones(1 << 21, np.float32))
     view = krt.view(krt.prepare(x.exp(), x.sum(), threads=2))
