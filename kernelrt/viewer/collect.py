@@ -152,6 +152,8 @@ class PlanRecord:
         Name of the jitted function, or "plan"; and the plan in one line.
     ops : list of OpRow
         Ops in execution order.
+    total : float
+        Sum of the median seconds of all ops of the plan; the page's shares are shares of it.
     run : float
         Median seconds of a run without profiling.
     threads : int
@@ -171,6 +173,7 @@ class PlanRecord:
     name: str
     text: str
     ops: list[OpRow]
+    total: float
     run: float
     threads: int
     arena: list[ArenaRow]
@@ -179,11 +182,6 @@ class PlanRecord:
     decisions: list[str]
     times: BuildTimes
     sources: list[SourceRow]
-
-    @property
-    def total(self) -> float:
-        """Sum of the median seconds of all ops."""
-        return sum(row.seconds for row in self.ops)
 
 
 def collect(plan: ExecutionPlan, name: str = "plan", *, text: bool = True) -> PlanRecord:
@@ -213,6 +211,7 @@ def collect(plan: ExecutionPlan, name: str = "plan", *, text: bool = True) -> Pl
         name=name,
         text=repr(plan).strip("<>"),
         ops=rows,
+        total=sum(row.seconds for row in rows),
         run=statistics.median(took),
         threads=max(1, len(workers)),
         arena=_arena(plan),

@@ -57,7 +57,7 @@ def _plan(whole: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:
     yield f'<p class="dim">{escaped(record.text)}</p>'
     yield f"<p>{_headline(whole)}</p>"
     if record is not whole:
-        left = 1 - record.total / (whole.total or 1.0)
+        left = 1 - sum(row.seconds for row in record.ops) / (record.total or 1.0)
         yield (
             f"<p>Of {len(whole.ops):,} ops, the page has the {len(record.ops)} slowest; the others "
             f"take {left:.0%} of the time.</p>"

@@ -259,6 +259,10 @@ def test_a_long_plan_has_a_short_page():
     page = check(view)
     [record] = view.records
     assert len(record.ops) > 200
+    assert record.total == sum(row.seconds for row in record.ops)
+    slowest = max(row.seconds for row in record.ops)
+    shares = [float(share) for share in re.findall(r"<td>([\d.]+)%</td><td>\d", view.html)]
+    assert shares[0] == pytest.approx(100 * slowest / record.total, abs=0.06)
     assert "the page has the 200 slowest" in "".join(page.words)
     assert sum(name.startswith("op") for name in page.ids) == 200
     assert len(view.html) < 400_000
