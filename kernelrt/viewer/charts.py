@@ -86,13 +86,14 @@ def graph(record: PlanRecord, colors: Colors, prefix: str) -> str:
         waves.setdefault(row.wave, []).append(row)
     wide, high = _BOX
     at: dict[int, tuple[int, int]] = {}
+    left = {wave: n * (wide + _GAP[0]) + 4 for n, wave in enumerate(sorted(waves))}
     for wave, members in waves.items():
         for n, row in enumerate(members):
-            at[row.id] = (wave * (wide + _GAP[0]) + 4, n * (high + _GAP[1]) + 22)
+            at[row.id] = (left[wave], n * (high + _GAP[1]) + 22)
     width = len(waves) * (wide + _GAP[0])
     height = max(map(len, waves.values()), default=1) * (high + _GAP[1]) + 26
     out = [_open(width, height)]
-    out += [_label(4 + wave * (wide + _GAP[0]), 13, f"wave {wave}", "dim") for wave in waves]
+    out += [_label(x, 13, f"wave {wave}", "dim") for wave, x in left.items()]
     after = {row.id: set(row.after) & at.keys() for row in rows}
     for row in rows:
         for source in _direct(row.id, after):

@@ -263,6 +263,10 @@ def test_a_long_plan_has_a_short_page():
     slowest = max(row.seconds for row in record.ops)
     shares = [float(share) for share in re.findall(r"<td>([\d.]+)%</td><td>\d", view.html)]
     assert shares[0] == pytest.approx(100 * slowest / record.total, abs=0.06)
+    [graph, *_] = re.findall(r'<svg[^>]* width="(\d+)".*?</svg>', view.html, re.DOTALL)
+    boxes = re.findall(r'<rect x="(\d+)" y="\d+" width="168"', view.html)
+    assert len(boxes) == 200
+    assert max(map(int, boxes)) + 168 <= int(graph)
     assert "the page has the 200 slowest" in "".join(page.words)
     assert sum(name.startswith("op") for name in page.ids) == 200
     assert len(view.html) < 400_000
