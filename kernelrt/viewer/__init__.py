@@ -9,7 +9,7 @@ from kernelrt.errors import DTypeError, JitError, PlanReleasedError
 from kernelrt.jit import JitFunction
 from kernelrt.runtime import ExecutionPlan
 from kernelrt.tensor.tracing.trace import forbid
-from kernelrt.util.atomic_file import write_text
+from kernelrt.util.atomic_file import destination, write_text
 from kernelrt.viewer.collect import PlanRecord, collect
 from kernelrt.viewer.page import page
 from kernelrt.viewer.peaks import peaks
@@ -88,7 +88,10 @@ def view(
     Raises
     ------
     DTypeError
-        `target` is neither a plan nor a jitted function, or arguments come with a plan.
+        `target` is neither a plan nor a jitted function, arguments come with a plan, or `path` is
+        no path.
+    StateError
+        `path` is not the name of a file.
     JitError
         A jitted function has no plan and no arguments are given; or a function is being traced.
     PlanReleasedError
@@ -107,6 +110,8 @@ def view(
     targets: Sequence[Any] = target if isinstance(target, list | tuple) else [target]
     if args and (several or not isinstance(target, JitFunction)):
         raise DTypeError("args: expected none for plans; only one jitted function takes arguments")
+    if path is not None:
+        destination(path)
     found = [named for each in targets for named in _plans(each, args)]
     if not found:
         raise DTypeError("target: expected at least one plan or jitted function")

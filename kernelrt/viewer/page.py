@@ -47,7 +47,8 @@ def page(records: Sequence[PlanRecord], peaks: Sequence[Peaks]) -> str:
     for number, (record, limits) in enumerate(zip(records, peaks, strict=True), 1):
         prefix = f"p{number}" if len(records) > 1 else ""
         out += _plan(record, limits, prefix)
-    return "\n".join([*out, "</html>"])
+    # Names of files and functions may have lone surrogates, which UTF-8 does not have.
+    return "\n".join([*out, "</html>"]).encode(errors="backslashreplace").decode()
 
 
 def _plan(whole: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:

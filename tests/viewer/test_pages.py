@@ -12,7 +12,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.errors import DTypeError, JitError, PlanReleasedError
+from kernelrt.errors import DTypeError, JitError, PlanReleasedError, StateError
 from kernelrt.viewer.peaks import Peaks, peaks
 
 if TYPE_CHECKING:
@@ -209,6 +209,44 @@ def test_text_is_escaped():
     assert "<i>f</i>" in "".join(page.words)
     assert "# <b>&amp;</b>" in "".join(page.words)
     assert "<i>" not in view.html.replace("<i style", "")
+
+
+def test_text_without_a_form_in_utf_8_is_escaped(tmp_path):
+    def f(x):
+        return x + 1
+
+    f.__name__ = "f\udc80"
+    view = krt.view(krt.jit(f), krt.rand(5), path=tmp_path / "page.html")
+    assert "f\\udc80" in "".join(check(view).words)
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == view.html
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "expected"),
+    [
+        ("", StateError, "path: expected the name of a file, not ''"),
+        ("/", StateError, "path: expected the name of a file, not '/'"),
+        ("a\0b", StateError, "path: expected no null character"),
+        (3, DTypeError, "path: expected a str or a path, not int"),
+        (b"page.html", DTypeError, "path: expected a str or a path, not bytes"),
+        (".", StateError, "path: expected the name of a file, not '.'"),
+        ("/usr", IsADirectoryError, "path: expected the name of a file, but '/usr' is a folder"),
+        ("/missing/a.html", FileNotFoundError, "path: the folder '/missing' does not exist"),
+    ],
+)
+def test_a_wrong_path_is_named_before_anything_runs(path, error, expected):
+    called = []
+    f = krt.jit(lambda x: krt.call(lambda a: called.append(a) or a, x, out=x))
+    plan = f.plan(krt.rand(3))
+    view = krt.view(plan)
+    called.clear()
+    with pytest.raises(error, match=re.escape(expected)):
+        krt.view(plan, path=path)
+    assert not called
+    with pytest.raises(error, match=re.escape(expected)):
+        view.save(path)
+    with pytest.raises(error, match=re.escape(expected)):
+        plan.profile(2).save_trace(path)
 
 
 def test_notebooks_show_plans_and_views(training):
