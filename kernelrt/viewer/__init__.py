@@ -95,7 +95,7 @@ def view(
     JitError
         A jitted function has no plan and no arguments are given; or a function is being traced.
     PlanReleasedError
-        The plan was released.
+        The plan was released, or all plans of a jitted function.
 
     Examples
     --------
@@ -135,4 +135,9 @@ def _plans(target: object, args: tuple[Any, ...]) -> list[tuple[str, ExecutionPl
         return [(name, target.plan(*args))]
     if not target.plans:
         raise JitError(f"{name} has no plan yet; call it first, or call view(f, *args)")
-    return [(name, plan) for plan in target.plans]
+    kept = [(name, plan) for plan in target.plans if not plan.released]
+    if not kept:
+        raise PlanReleasedError(
+            f"target: all plans of {name} were released; make it again with krt.jit"
+        )
+    return kept

@@ -276,6 +276,16 @@ def test_wrong_targets():
     plan.release()
     with pytest.raises(PlanReleasedError, match="was released"):
         krt.view(plan)
+    with pytest.raises(PlanReleasedError, match="all plans of <lambda> were released"):
+        krt.view(f)
+
+
+def test_a_released_plan_of_a_function_is_left_out():
+    f = krt.jit(lambda x: x * 2, dynamic=False)
+    f(krt.ones(3))
+    f(krt.ones(4))
+    f.plans[0].release()
+    assert [record.text for record in krt.view(f).records] == [repr(f.plans[1]).strip("<>")]
 
 
 def test_the_peaks_of_the_machine_are_positive():
