@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelrt.ir.shape import format_shape
-from kernelrt.nn import Module
+from kernelrt.nn import Module, tree
 from kernelrt.runtime import ExecutionPlan
 from kernelrt.tensor import Tensor
 from kernelrt.viewer import view
@@ -92,8 +92,14 @@ def _module(module: Module) -> str:
         indent = "  " * (name.count(".") + 1) if name else ""
         own = name.rpartition(".")[2]
         title = f"{indent}{own}: {type(each).__name__}" if name else type(each).__name__
-        rows.append((title, each.extra_repr(), f"{count(each.parameters()):,}"))
+        rows.append((title, each.extra_repr(), _count(each)))
     return _table(rows)
+
+
+def _count(module: Module) -> str:
+    if any(tree.UNMADE in vars(each) for each in module.modules()):
+        return "not known yet"  # a lazy module creates its parameters in its first call
+    return f"{count(module.parameters()):,}"
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:

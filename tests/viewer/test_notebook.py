@@ -66,3 +66,10 @@ def test_modules_are_tables() -> None:
     assert "0: Linear" in found
     assert found.count("8") == 2
     assert any("0.25" in text for text in found)
+
+
+def test_lazy_modules_have_no_number_of_parameters() -> None:
+    found = words(nn.Sequential(nn.Linear(3, 2), nn.LazyLinear(4))._repr_html_())
+    assert found.count("not known yet") == 2
+    assert found.count("8") == 1
+    assert "not known yet" in words(nn.LazyLinear(4)._repr_html_())
