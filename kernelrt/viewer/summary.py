@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kernelrt.viewer.collect import OpRow
 
-__all__ = ["LayerRow", "ModelSummary", "summary"]
+__all__ = ["LayerRow", "ModelSummary", "count", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class LayerRow:
     kind : str
         Name of its class.
     shapes : tuple of tuple of int
-        Shapes of the tensors that it returned in its last call; empty if it was not called.
+        Shapes of the tensors that it returned in its last call; empty if there were none.
+    called : bool or None
+        Whether it was called. None for a module without ``forward``, such as a ModuleList.
     parameters : int
         Number of elements of its parameters, those of its submodules included.
     seconds : float
@@ -43,6 +45,7 @@ class LayerRow:
     name: str
     kind: str
     shapes: tuple[tuple[int, ...], ...]
+    called: bool | None
     parameters: int
     seconds: float
 
@@ -50,6 +53,13 @@ class LayerRow:
     def depth(self) -> int:
         """Number of modules that contain it."""
         return self.name.count(".") + 1 if self.name else 0
+
+    @property
+    def output(self) -> str:
+        """What it returned, as text."""
+        if self.called:
+            return ", ".join(map(str, self.shapes)) or "no tensor"
+        return "" if self.called is None else "not called"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +85,9 @@ class ModelSummary:
         whole = self.layers[0].seconds or 1.0
         for row in self.layers:
             own = row.name.rpartition(".")[2]
-            shapes = ", ".join(str(shape) for shape in row.shapes) or "not called"
             yield (
-                "  " * row.depth + (f"{own}: {row.kind}" if own else row.kind), shapes,
-                f"{row.parameters:,}", seconds(row.seconds), f"{row.seconds / whole:.0%}",
+                "  " * row.depth + (f"{own}: {row.kind}" if own else row.kind), row.output, f"{row.parameters:,}", seconds(row.seconds),
+                f"{row.seconds / whole:.0%}",
             )  # fmt: skip
 
     def _total(self) -> str:
@@ -139,6 +148,8 @@ def summary(model: Module, *inputs: Any) -> ModelSummary:
         `model` is not a Module.
     JitError
         A function is being traced, or the model cannot be traced.
+    StateError
+        A lazy module has no parameters yet. Call the model once first.
 
     Examples
     --------
@@ -156,13 +167,15 @@ def summary(model: Module, *inputs: Any) -> ModelSummary:
     forbid("summary()")
     if not isinstance(model, Module):
         raise DTypeError(f"model: expected a Module, not {type(model).__name__}")
-    shapes: dict[Module, tuple[tuple[int, ...], ...]] = {}
+    trainable = count(p for p in model.parameters() if p.requires_grad)
+    modules = [*model.named_modules()]
+    shapes: dict[int, tuple[tuple[int, ...], ...]] = {}
 
     def note(module: Module, _: Any, result: Any) -> None:
-        shapes[module] = tuple(tuple(map(int, t.shape)) for t in _tensors(result))
+        shapes[id(module)] = tuple(tuple(map(int, t.shape)) for t in _tensors(result))
 
     run = krt.jit(model, dynamic=False)
-    hooks = [module.register_forward_hook(note) for module in model.modules()]
+    hooks = [module.register_forward_hook(note) for _, module in modules]
     try:
         with krt.no_grad():
             plan = run.plan(*inputs)
@@ -172,15 +185,19 @@ def summary(model: Module, *inputs: Any) -> ModelSummary:
     record = collect(plan, text=False)
     times = _times(record.ops, type(model).__name__)
     rows = []
-    for name, module in model.named_modules():
+    for name, module in modules:
         inside = f"{name}." if name else ""
         took = sum(s for path, s in times.items() if path == name or path.startswith(inside))
-        own = count(module.parameters())
-        rows.append(LayerRow(name, type(module).__name__, shapes.get(module, ()), own, took))
+        own, called = count(module.parameters()), id(module) in shapes
+        has_forward = getattr(module.forward, "__func__", None) is not Module.forward
+        rows.append(
+            LayerRow(name, type(module).__name__, shapes.get(id(module), ()),
+                     called if called or has_forward else None, own, took)
+        )  # fmt: skip
     return ModelSummary(
         layers=tuple(rows),
         parameters=rows[0].parameters,
-        trainable=count(p for p in model.parameters() if p.requires_grad),
+        trainable=trainable,
         seconds=record.run,
     )
 

@@ -7,7 +7,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.errors import DTypeError, JitError
+from kernelrt.errors import DTypeError, JitError, StateError
 
 
 class Block(nn.Module):
@@ -86,6 +86,59 @@ def test_it_is_a_table_in_a_terminal_and_a_notebook() -> None:
     assert lines[2].split()[:5] == ["0:", "Linear", "(5,", "2)", "8"]
     assert lines[-1].startswith("8 parameters, 8 of them trainable; ")
     assert found._repr_html_().count("<tr>") == 4
+
+
+class Parts(nn.Module):
+    """Has modules that return no tensor."""
+
+    def __init__(self) -> None:
+        self.first = nn.Linear(3, 3)
+        self.seen = Returns(None)
+        self.factor = Returns(2.0)
+        self.more = nn.ModuleList([nn.ReLU()])
+        self.unused = nn.ReLU()
+
+    def forward(self, x: krt.Tensor) -> krt.Tensor:
+        for layer in (self.first, *self.more):
+            x = layer(x)
+        self.seen(x)
+        return x * self.factor(x)
+
+
+class Returns(nn.Module):
+    def __init__(self, result: object) -> None:
+        self.result = result
+
+    def forward(self, x: krt.Tensor) -> object:  # noqa: ARG002 - as of all layers here
+        return self.result
+
+
+def test_the_table_tells_which_modules_were_called() -> None:
+    found = {row.name: row.output for row in krt.summary(Parts(), krt.rand(2, 3)).layers}
+    assert found["first"] == "(2, 3)"
+    assert found["seen"] == found["factor"] == "no tensor"
+    assert found["more"] == ""
+    assert found["more.0"] == "(2, 3)"
+    assert found["unused"] == "not called"
+
+
+def test_a_lazy_model_is_called_first() -> None:
+    model, x = nn.Sequential(nn.LazyLinear(4)), krt.rand(2, 3)
+    with pytest.raises(StateError, match="0: LazyLinear has no parameters yet"):
+        krt.summary(model, x)
+    model(x)
+    assert krt.summary(model, x).parameters == 16
+
+
+def test_modules_that_are_equal_are_told_apart() -> None:
+    class Equal(nn.ReLU):  # noqa: PLW1641 - the lack of a hash is the point
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+    found = krt.summary(nn.Sequential(Equal(), Equal()), krt.rand(2, 3))
+    assert [(row.name, row.shapes) for row in found.layers[1:]] == [
+        ("0", ((2, 3),)), ("1", ((2, 3),)),
+    ]  # fmt: skip
 
 
 def test_wrong_arguments() -> None:
