@@ -12,7 +12,7 @@ from kernelrt.nn import Module, tree
 from kernelrt.runtime import ExecutionPlan
 from kernelrt.tensor import Tensor
 from kernelrt.viewer import view
-from kernelrt.viewer.summary import count
+from kernelrt.viewer.summary import count, indented
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,13 +87,13 @@ def _ends(n: int) -> list[int]:
 
 def _module(module: Module) -> str:
     """Return a table of a module and its submodules with their parameters."""
-    rows = [("module", "options", "parameters")]
-    for name, each in module.named_modules():
-        indent = "  " * (name.count(".") + 1) if name else ""
-        own = name.rpartition(".")[2]
-        title = f"{indent}{own}: {type(each).__name__}" if name else type(each).__name__
-        rows.append((title, each.extra_repr(), _count(each)))
-    return _table(rows)
+    modules = [*module.named_modules()]
+    titles = indented((name, type(each).__name__) for name, each in modules)
+    rows = [
+        (title, each.extra_repr(), _count(each))
+        for title, (_, each) in zip(titles, modules, strict=True)
+    ]
+    return _table([("module", "options", "parameters"), *rows])
 
 
 def _count(module: Module) -> str:

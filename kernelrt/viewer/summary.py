@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kernelrt.viewer.collect import OpRow
 
-__all__ = ["LayerRow", "ModelSummary", "count", "summary"]
+__all__ = ["LayerRow", "ModelSummary", "count", "indented", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,6 @@ class LayerRow:
     seconds: float
 
     @property
-    def depth(self) -> int:
-        """Number of modules that contain it."""
-        return self.name.count(".") + 1 if self.name else 0
-
-    @property
     def output(self) -> str:
         """What it returned, as text."""
         if self.called:
@@ -83,10 +78,10 @@ class ModelSummary:
 
     def _cells(self) -> Iterator[tuple[str, ...]]:
         whole = self.layers[0].seconds or 1.0
-        for row in self.layers:
-            own = row.name.rpartition(".")[2]
+        titles = indented((row.name, row.kind) for row in self.layers)
+        for row, title in zip(self.layers, titles, strict=True):
             yield (
-                "  " * row.depth + (f"{own}: {row.kind}" if own else row.kind), row.output, f"{row.parameters:,}", seconds(row.seconds),
+                title, row.output, f"{row.parameters:,}", seconds(row.seconds),
                 f"{row.seconds / whole:.0%}",
             )  # fmt: skip
 
@@ -205,6 +200,21 @@ def summary(model: Module, *inputs: Any) -> ModelSummary:
 def count(parameters: Iterable[Tensor]) -> int:
     """Return the number of elements of some parameters."""
     return sum(p.nbytes // p.dtype.itemsize for p in parameters)
+
+
+def indented(modules: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a title for each (dotted name, class) of :meth:`Module.named_modules`, in its order.
+
+    A title has the name in the innermost module of the table that contains it: "0: Linear", or
+    "blocks.0: Linear" in a list, which is no module.
+    """
+    above: list[str] = []
+    for name, kind in modules:
+        while above and not name.startswith(above[-1]):
+            above.pop()
+        own = name[len(above[-1]) :] if above else name
+        yield "  " * len(above) + (f"{own}: {kind}" if own else kind)
+        above.append(f"{name}." if name else "")
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -68,6 +68,15 @@ def test_modules_are_tables() -> None:
     assert any("0.25" in text for text in found)
 
 
+def test_modules_in_a_list_are_no_children_of_the_module_before_it() -> None:
+    model = nn.Module()
+    model.first, model.blocks = nn.Sequential(nn.ReLU()), [nn.Linear(3, 2)]
+    rows = ET.fromstring(model._repr_html_()).iter("tr")  # noqa: S314 - as above
+    assert [row[0].text for row in rows] == [
+        "module", "Module", "  first: Sequential", "    0: ReLU", "  blocks.0: Linear",
+    ]  # fmt: skip
+
+
 def test_lazy_modules_have_no_number_of_parameters() -> None:
     found = words(nn.Sequential(nn.Linear(3, 2), nn.LazyLinear(4))._repr_html_())
     assert found.count("not known yet") == 2

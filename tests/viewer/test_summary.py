@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -89,17 +91,19 @@ def test_it_is_a_table_in_a_terminal_and_a_notebook() -> None:
 
 
 class Parts(nn.Module):
-    """Has modules that return no tensor."""
+    """Has modules in lists and dicts, and modules that return no tensor."""
 
     def __init__(self) -> None:
         self.first = nn.Linear(3, 3)
+        self.blocks = [nn.Linear(3, 3), nn.Sequential(nn.ReLU())]
+        self.parts = {"a": {"b": nn.ReLU()}}
         self.seen = Returns(None)
         self.factor = Returns(2.0)
         self.more = nn.ModuleList([nn.ReLU()])
         self.unused = nn.ReLU()
 
     def forward(self, x: krt.Tensor) -> krt.Tensor:
-        for layer in (self.first, *self.more):
+        for layer in (self.first, *self.blocks, self.parts["a"]["b"], *self.more):
             x = layer(x)
         self.seen(x)
         return x * self.factor(x)
@@ -120,6 +124,19 @@ def test_the_table_tells_which_modules_were_called() -> None:
     assert found["more"] == ""
     assert found["more.0"] == "(2, 3)"
     assert found["unused"] == "not called"
+
+
+def test_modules_in_lists_and_dicts_have_their_whole_path() -> None:
+    rows = str(krt.summary(Parts(), krt.rand(2, 3))).splitlines()
+    assert [re.match(r" *\S+( \S+)?", row)[0] for row in rows[1:8]] == [
+        "Parts",
+        "  first: Linear",
+        "  blocks.0: Linear",
+        "  blocks.1: Sequential",
+        "    0: ReLU",
+        "  parts.a.b: ReLU",
+        "  seen: Returns",
+    ]
 
 
 def test_a_lazy_model_is_called_first() -> None:
