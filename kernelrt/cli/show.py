@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import runpy
+import contextlib
+import io
+import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, Final
+from types import ModuleType
+from typing import Any, Final, TextIO, cast
 
 from kernelrt.errors import JitError
 from kernelrt.jit import JitFunction
+from kernelrt.util.atomic_file import named
 from kernelrt.viewer import PlanView
 from kernelrt.viewer.collect import collect
 
@@ -34,41 +38,82 @@ def run(script: str, arguments: list[str], output: str) -> int:
     Returns
     -------
     int
-        0, or 1 if the script failed; its traceback is on standard error then.
+        0, or 1 if the script failed; its traceback is on standard error then. In a child process
+        that the script forked, 0 without a page.
 
     Raises
     ------
     JitError
-        The script called no jitted function.
+        The script called no jitted function, or all plans were released.
     """
-    before, path = sys.argv, sys.path[0]
+    target = Path.cwd() / named(output)  # the script may change the folder
+    process = os.getpid()
     made: list[JitFunction[Any]] = []
-    JitFunction.made = made
-    sys.argv, sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
+    before, JitFunction.made = JitFunction.made, made
     try:
-        runpy.run_path(script, run_name="__main__")
+        failure = _failure(script, arguments)
     except SystemExit as ended:
-        if ended.code not in (None, 0):
+        if ended.code not in (None, 0) or os.getpid() != process:
             raise
-    except Exception:
-        if not Path(script).is_file():
-            raise
-        traceback.print_exc()  # the script failed, not this command
-        return 1
+        failure = None
     finally:
-        sys.argv, sys.path[0] = before, path
-        JitFunction.made = None
+        JitFunction.made = before
+    if failure is not None:
+        traceback.print_exception(failure)
+        return 1
+    if os.getpid() != process:
+        return 0
     shown = _page(made)
-    shown.save(output)
+    shown.save(target)
     count = len(shown.records)
     plans = "1 plan" if count == 1 else f"{count} plans"
-    print(f"{output}: {plans} of {script}, {len(shown.html) / 1e3:.0f} KB")
+    text = f"{output}: {plans} of {script}, {len(shown.html) / 1e3:.0f} KB"
+    print(text.encode(errors="backslashreplace").decode())
     return 0
 
 
+def _failure(script: str, arguments: list[str]) -> Exception | None:
+    """Run a script as ``__main__``; return the exception that it raised.
+
+    What the script does to `sys` ends with it: it may clear ``sys.path`` or close the output.
+    """
+    file = str(Path.cwd() / script)
+    with io.open_code(file) as source:
+        text = source.read()
+    main = ModuleType("__main__")
+    main.__file__ = file
+    before = {name: getattr(sys, name) for name in ("argv", "path", "stdout", "stderr")}
+    known = sys.modules["__main__"]
+    sys.argv = [script, *arguments]
+    sys.path = [str(Path(file).resolve().parent), *sys.path[1:]]
+    sys.modules["__main__"] = main
+    try:
+        exec(compile(text, file, "exec", dont_inherit=True), main.__dict__)  # noqa: S102
+    except Exception as error:  # noqa: BLE001
+        frames = error.__traceback__
+        return error.with_traceback(frames and frames.tb_next)  # without this function
+    finally:
+        sys.argv, sys.path = before["argv"], before["path"]
+        sys.stdout = _usable(before["stdout"], sys.stdout)
+        sys.stderr = _usable(before["stderr"], sys.stderr)
+        sys.modules["__main__"] = known
+    return None
+
+
+def _usable(*streams: Any) -> TextIO:
+    """Return the first stream that is open, or one that discards the text."""
+    for stream in streams:
+        with contextlib.suppress(AttributeError, ValueError):  # None, or it was detached
+            if not stream.closed:
+                return cast("TextIO", stream)
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
 def _page(made: list[JitFunction[Any]]) -> PlanView:
-    plans = [(f.name, plan) for f in made for plan in f.plans]
+    plans = [(f.name, plan) for f in made for plan in f.plans if not plan.released]
     if not plans:
-        raise JitError("the script called no jitted function, so there is no plan to draw")
+        raise JitError(
+            "the script called no jitted function, or released all plans: there is none to draw"
+        )
     kept = sorted(plans, key=lambda item: -len(item[1].prepared_ops))[:_MOST_PLANS]
     return PlanView([collect(plan, name) for name, plan in plans if (name, plan) in kept])

@@ -20,6 +20,7 @@ import kernelrt
 from kernelrt.__main__ import main
 from kernelrt.cli import calibrate
 from kernelrt.device.spec import DeviceSpec
+from kernelrt.jit import JitFunction
 
 HOME = str(Path(kernelrt.__file__).parents[1])
 
@@ -250,9 +251,51 @@ def test_view_draws_the_plans_of_a_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "printed"),
+    [
+        ("os.chdir('folder')", "1 plan"),
+        ("if not os.fork(): sys.exit()\nos.wait()", "1 plan"),
+        ("if os.fork(): os.wait()", "1 plan"),
+        ("if not os.fork(): raise ValueError\nos.wait()", "1 plan"),
+        ("sys.path.clear(); sys.argv.clear()", "1 plan"),
+        ("sys.stdout = sys.stderr = None", "1 plan"),
+        ("sys.stdout.close(); sys.stderr.close()", ""),
+        ("sys.stdout.detach()", ""),
+        ("twice.plans[0].release(); twice(krt.ones(5))", "1 plan"),
+        ("import pickle; pickle.loads(pickle.dumps(main))", "1 plan"),
+    ],
+)
+def test_a_script_may_do_anything_before_the_page_is_drawn(
+    more: str, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "train.py").write_text(f"import os\n{SCRIPT}\n{more}\n")
+    monkeypatch.chdir(tmp_path)
+    done = run("view", "-o", "page.html", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("KB") == printed.count("1 plan")
+    assert printed in done.stdout
+    assert (tmp_path / "page.html").exists()
+    assert not any((tmp_path / "folder").iterdir())
+
+
+def test_a_script_may_draw_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, outer = tmp_path / "train.py", []
+    script.write_text(SCRIPT)
+    monkeypatch.setattr(JitFunction, "made", outer)
+    before = [sys.argv, sys.path, sys.modules["__main__"], sys.stdout]
+    assert main(["view", "-o", str(tmp_path / "page.html"), str(script)]) == 0
+    assert JitFunction.made is outer
+    now = [sys.argv, sys.path, sys.modules["__main__"], sys.stdout]
+    assert all(a is b for a, b in zip(before, now, strict=True))
+
+
+@pytest.mark.parametrize(
     ("text", "code", "expected"),
     [
         ("x = 1", 1, "the script called no jitted function"),
+        (f"{SCRIPT}\ntwice.plans[0].release()", 1, "released all plans"),
+        ("def f(:", 1, "SyntaxError"),
         ("raise ValueError('mine')", 1, "ValueError: mine"),
         ("raise SystemExit(7)", 7, ""),
         (None, 1, "No such file"),
