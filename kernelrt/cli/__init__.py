@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         code: int = options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None if the shell closed it
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader is gone, as in "kernelrt | head": discard further output, also at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

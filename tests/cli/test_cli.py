@@ -170,6 +170,12 @@ def test_bad_options_exit_with_two_and_say_why(
     assert expected in capsys.readouterr().err
 
 
+def test_no_output_is_no_error() -> None:
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command("env")]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, env=environment(), timeout=300)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--batch", "5000"]) == 1
     captured = capsys.readouterr()
