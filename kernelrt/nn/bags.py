@@ -235,6 +235,8 @@ def _uneven(
     # Stored, so that every offset is checked: the binary search does not read all of them.
     offsets = within(offsets, total((n, 1))).contiguous()
     bags = offsets.dims[0]
+    if bags == 0:
+        return rows[:0]
     places = arange(n, dtype=offsets.dtype)
     bag = offsets.searchsorted(places, right=True) - 1
     shape = (bags, width)

@@ -261,6 +261,16 @@ def test_bags_of_no_rows_have_gradients():
         assert weight.grad.tolist() == [[0] * 3] * 4
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_no_bags_have_no_rows(mode):
+    weight = krt.ones(4, 3, requires_grad=True)
+    index, offsets = krt.tensor([0, 1]), krt.zeros(0, dtype=krt.int64)
+    out = nn.functional.embedding_bag(index, weight, offsets, mode=mode, padding_idx=1)
+    assert out.shape == (0, 3)
+    out.sum().backward()
+    assert weight.grad.tolist() == [[0] * 3] * 4
+
+
 def test_a_padded_row_takes_no_gradient_of_infinite_maxima():
     weight = krt.tensor([[5.0], [-np.inf]]).requires_grad_()
     index, offsets = krt.tensor([0, 1]), krt.tensor([0])

@@ -101,6 +101,33 @@ def test_places_outside_are_found_when_it_runs(call: Any, jitted: bool) -> None:
         call(X, krt.tensor([1, 6])).numpy()
 
 
+@pytest.mark.parametrize("call", [
+    lambda x, i: x.scatter(0, i, krt.ones(2)),
+    lambda x, i: x.scatter(0, i, 1.0),
+    lambda x, i: x.scatter(0, i, 2.0, reduce="multiply"),
+    lambda x, i: x.clone().scatter_(0, i, krt.ones(2)),
+    lambda x, i: x.scatter_add(0, i, krt.ones(2)),
+    lambda x, i: x.scatter_reduce(0, i, krt.ones(2), "sum"),
+    lambda x, i: x.scatter_reduce(0, i, krt.ones(2), "mean", include_self=False),
+    lambda x, i: x.index_add(0, i, krt.ones(2)),
+    lambda x, i: x.index_copy(0, i, krt.ones(2)),
+    lambda x, i: x.index_fill(0, i, 1),
+    lambda x, i: x.index_reduce(0, i, krt.ones(2), "amax"),
+    lambda x, i: x.put(i, krt.ones(2)),
+    lambda x, i: x.put(i, krt.ones(2), accumulate=True),
+    lambda x, i: x.index_put((i,), krt.ones(2)),
+    lambda x, i: x.index_put((i,), krt.ones(2), accumulate=True),
+    lambda x, i: x.clone().__setitem__(i, 1.0),
+    lambda x, i: x.reshape(3, 0).index_copy(1, i, krt.ones(3, 2)),
+])  # fmt: skip
+@pytest.mark.parametrize("jitted", [False, True])
+def test_an_axis_of_size_0_has_no_place(call: Any, jitted: bool) -> None:
+    if jitted:
+        call = krt.jit(call, dynamic=False)
+    with pytest.raises(krt.IndexBoundsError, match="has no elements to index"):
+        call(krt.zeros(0), krt.tensor([0, -1]))
+
+
 @pytest.mark.parametrize(("call", "error", "message"), [
     (lambda: X.scatter(0, I), krt.DTypeError, "src, value"),
     (lambda: X.scatter(0, I, krt.ones(2), value=3), krt.DTypeError, "src, value"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, ShapeError
+from kernelrt.errors import AxisError, DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
 from kernelrt.native.fast_paths import quicken_rows
@@ -612,10 +612,7 @@ class IndexingMethods(_Below):
 
 
 def _gather(x: UOp, indices: list[UOp]) -> UOp:
-    if build.has_zero(x.shape) and not build.has_zero(indices[0].shape):
-        raise IndexBoundsError(
-            f"index: a tensor of shape {format_shape(x.shape)} has no elements to index"
-        )
+    build.check_room(x, indices[0])
     return UOp(Op.GATHER, x.dtype, (x, *indices))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt.errors import IndexBoundsError
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.constants import SAME_VALUES, uniform
 from kernelrt.ir.ffi import FfiResult
@@ -19,6 +20,7 @@ from kernelrt.ir.shape import (
     broadcast,
     difference,
     dim_span,
+    format_shape,
     infer,
     prod,
     same,
@@ -46,6 +48,7 @@ __all__ = [
     "broadcast_to",
     "call",
     "cat",
+    "check_room",
     "const_value",
     "depending_on",
     "difference",
@@ -242,6 +245,17 @@ def bound(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
     return index if in_range(index, end) else UOp(Op.BOUND, index.dtype, (index, end), from_end)
 
 
+def check_room(x: UOp, index: UOp) -> None:
+    """Raise IndexBoundsError if `x` has no elements, but `index` has.
+
+    No kernel runs for an empty result, so none would check the index.
+    """
+    if has_zero(x.shape) and not has_zero(index.shape):
+        raise IndexBoundsError(
+            f"index: a tensor of shape {format_shape(x.shape)} has no elements to index"
+        )
+
+
 def depending_on(base: UOp, nothing: UOp) -> UOp:
     """Return `base`, made to depend on the empty node `nothing`, so its gradient is not None."""
     part = reshape(nothing, (0,))
@@ -261,6 +275,7 @@ def put(base: UOp, values: UOp, *indices: UOp) -> UOp:
 
 def scatter(reducer: Op, base: UOp, values: UOp, *indices: UOp) -> UOp:
     """Update `base` by `reducer` with `values` at `indices`, in row-major order."""
+    check_room(base, values)
     inexact = reducer in (Op.ADD, Op.MUL)
     wide = base.dtype.accumulator if inexact else base.dtype
     operands = (base.cast(wide), values.cast(wide), *indices)
