@@ -362,7 +362,7 @@ def promote(*dtypes: DType) -> DType:
     (kernelrt.int16, kernelrt.float16)
     """
     if not dtypes:
-        raise DTypeError("dtypes: expected at least one type")
+        raise DTypeError("dtypes: expected at least one dtype")
     return functools.reduce(_promote2, (parse(d, "dtypes") for d in dtypes))
 
 

@@ -342,7 +342,8 @@ def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
     for a in axes:
         if not same(x.dims[a], 1):
             raise ShapeError(
-                f"axis: expected axes of size 1, but axis {a} of {format_shape(x.dims)} is not"
+                f"axis: squeeze removes only axes of size 1, but axis {a} of shape "
+                f"{format_shape(x.dims)} has another size"
             )
     return x.squeeze(axes)
 
@@ -412,7 +413,10 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 def only_axis(x: Tensor, axis: int | None, name: str) -> int:
     """Return `axis`; it may be None if `x` has one axis."""
     if axis is None and x.ndim != 1:
-        raise ShapeError(f"axis: {name} of a tensor of shape {format_shape(x.dims)} needs an axis")
+        raise ShapeError(
+            f"axis: {name} needs an axis for a tensor of shape {format_shape(x.dims)}; axis may be "
+            "None only for a tensor with one axis"
+        )
     return axis_of(axis or 0, x.ndim, "axis")
 
 

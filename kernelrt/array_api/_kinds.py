@@ -226,7 +226,7 @@ def isdtype(dtype: object, kind: object) -> bool:
     if isinstance(kind, str):
         if kind not in _KINDS:
             raise DTypeError(
-                f"kind: expected a type or one of {', '.join(map(repr, _KINDS))}, not {kind!r}"
+                f"kind: expected a dtype or one of {', '.join(map(repr, _KINDS))}, not {kind!r}"
             )
         return found in _KINDS[kind] or (found.is_float and dt.float32 in _KINDS[kind])
     return found is dt.parse(kind, "kind")
@@ -262,7 +262,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         if not isinstance(v, bool | int | float)
     ]
     if not kinds:
-        raise DTypeError("arrays_and_dtypes: expected at least one tensor or type")
+        raise DTypeError("arrays_and_dtypes: expected at least one tensor or dtype")
     found = dt.promote(*kinds)
     for number in numbers:
         found = dt.of_scalar(number, found)

@@ -71,7 +71,7 @@ def _joined(batch: list[Any], name: str) -> Any:
 
 def _refuse(name: str, i: int, first: object, found: object) -> NoReturn:
     raise DTypeError(
-        f"{name}: sample {i} holds {_called(found)}, but sample 0 {_called(first)}; give all "
+        f"{name}: sample {i} holds {_called(found)}, but sample 0 holds {_called(first)}; give all "
         "samples values of the same type, or pass collate_fn="
     )
 
@@ -128,7 +128,7 @@ def _stacked(batch: list[Any], name: str) -> Tensor:
     shapes = {a.shape for a in arrays}
     if len(shapes) > 1:
         raise ShapeError(
-            f"{name}: expected samples of one shape, not {', '.join(map(str, sorted(shapes)))}; "
+            f"{name}: expected samples of equal shape, not {', '.join(map(str, sorted(shapes)))}; "
             "pass collate_fn= to pad them"
         )
     return tensor(np.stack(arrays), dtype="bfloat16" if narrow else None)
@@ -140,8 +140,11 @@ def _mapped(batch: list[Any], name: str) -> dict[Any, Any]:
         if not isinstance(sample, Mapping):
             _refuse(name, i, batch[0], sample)
         if set(sample) != set(keys):
-            raise ShapeError(f"{name}: sample {i} has keys {sorted(map(str, sample))}, not "
-                             f"{sorted(map(str, keys))}")  # fmt: skip
+            raise ShapeError(
+                f"{name}: sample {i} has the keys {sorted(map(str, sample))}, but sample 0 has the "
+                f"keys {sorted(map(str, keys))}; give all samples the same keys, or pass "
+                "collate_fn="
+            )
     return {key: _joined([s[key] for s in batch], f"{name}[{key!r}]") for key in keys}
 
 
@@ -152,7 +155,9 @@ def _listed(batch: list[Any], name: str) -> Any:
             _refuse(name, i, first, sample)
     lengths = sorted({len(sample) for sample in batch})
     if len(lengths) > 1:
-        raise ShapeError(f"{name}: expected samples of one length, not {lengths}")
+        raise ShapeError(
+            f"{name}: expected samples of equal length, not {lengths}; pass collate_fn= to pad them"
+        )
     parts = [_joined(list(p), f"{name}[{i}]") for i, p in enumerate(zip(*batch, strict=True))]
     if hasattr(first, "_fields"):
         return type(first)(*parts)

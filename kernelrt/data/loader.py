@@ -127,13 +127,13 @@ class DataLoader:
         if self.batch_sampler is not None:
             if self.batch_size != 1 or shuffle or self.sampler is not None or self.drop_last:
                 raise ShapeError(
-                    "batch_sampler: it already defines the batches; leave out batch_size, shuffle, "
-                    "sampler and drop_last"
+                    "batch_sampler: the batch sampler already defines the batches; leave out "
+                    "batch_size, shuffle, sampler and drop_last"
                 )
             self.batch_size = None
             return
         if self.sampler is not None and shuffle:
-            raise ShapeError("sampler: it already defines the order; leave out shuffle")
+            raise ShapeError("sampler: the sampler already defines the order; leave out shuffle")
         if self.sampler is None:
             self.sampler = (
                 RandomSampler(self.dataset, generator=generator, seed=seed) if shuffle
@@ -141,7 +141,10 @@ class DataLoader:
             )  # fmt: skip
         if self.batch_size is None:
             if self.drop_last:
-                raise ShapeError("drop_last: there are no batches with batch_size=None")
+                raise ShapeError(
+                    "drop_last: batch_size=None makes no batches; leave out drop_last, or pass a "
+                    "batch_size"
+                )
             return
         self.batch_sampler = BatchSampler(self.sampler, self.batch_size, self.drop_last)
 

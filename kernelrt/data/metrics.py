@@ -60,7 +60,9 @@ def _labels(predicted: Any, target: Any) -> tuple[Array, Array]:
             return _of_logits(found[..., 0], wanted), wanted
         found = found.argmax(-1)
     if found.shape != wanted.shape:
-        raise ShapeError(f"predicted: expected shape {wanted.shape} of target, not {found.shape}")
+        raise ShapeError(
+            f"predicted: expected the shape {wanted.shape} of target, not {found.shape}"
+        )
     if found.dtype.kind == "f" and wanted.dtype.kind in "iub" and (found != np.floor(found)).any():
         raise DTypeError(
             "predicted: expected integer labels in the shape of target; turn scores into labels "
@@ -132,7 +134,9 @@ def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) ->
 def _pair(predicted: Any, target: Any) -> tuple[Array, Array]:
     found, wanted = as_array(predicted, "predicted"), as_array(target, "target")
     if found.shape != wanted.shape:
-        raise ShapeError(f"predicted: expected shape {wanted.shape} of target, not {found.shape}")
+        raise ShapeError(
+            f"predicted: expected the shape {wanted.shape} of target, not {found.shape}"
+        )
     if not found.size:
         raise ShapeError("predicted: expected at least one number")
     return found.astype(np.float64), wanted.astype(np.float64)

@@ -256,13 +256,15 @@ def _lengths(lengths: Sequence[float], total: int) -> list[int]:
         raise ShapeError(f"lengths: expected numbers of at least 0, not {lengths}")
     if any(isinstance(v, float | np.floating) for v in lengths):
         if abs(sum(lengths) - 1) > 1e-6:
-            raise ShapeError(f"lengths: expected shares that sum to 1, not {lengths}")
+            raise ShapeError(f"lengths: expected fractions that sum to 1, not {lengths}")
         sizes = [int(total * v) for v in lengths]
         for i in range(total - sum(sizes)):
             sizes[i % len(sizes)] += 1
         return sizes
     if sum(lengths) != total:
-        raise ShapeError(f"lengths: expected numbers that sum to {total}, not {lengths}")
+        raise ShapeError(
+            f"lengths: expected numbers that sum to {total}, the number of samples, not {lengths}"
+        )
     return [int(v) for v in lengths]
 
 

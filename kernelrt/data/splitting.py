@@ -59,7 +59,9 @@ def train_test_split(
     rng = generator_of(_seed(seed), 0)
     if stratify is not None:
         if not shuffle:
-            raise ShapeError("stratify: it needs shuffle=True, as it chooses rows at random")
+            raise ShapeError(
+                "stratify: expected shuffle=True, because a stratified split chooses rows at random"
+            )
         chosen = _stratified(as_array(stratify, "stratify"), rows, train, test, rng)
     else:
         order = rng.permutation(rows) if shuffle else np.arange(rows)
@@ -97,7 +99,7 @@ def _size(value: object, rows: int, name: str, rounded: Any) -> int:
         raise DTypeError(f"{name}: expected a number, not {type(value).__name__}")
     if isinstance(value, float | np.floating):
         if not 0 < value < 1:
-            raise ShapeError(f"{name}: expected a share between 0 and 1, not {value}")
+            raise ShapeError(f"{name}: expected a fraction between 0 and 1, not {value}")
         # 0.3 of 10 is 3, although the floating product is slightly more.
         return int(rounded(round(float(value) * rows, 9)))
     return int(value)
@@ -111,7 +113,8 @@ def _stratified(
     names, which, counts = np.unique(classes, return_inverse=True, return_counts=True)
     if counts.min() < 2:
         raise ShapeError(
-            f"stratify: class {names[counts.argmin()]} has only one row, but both parts need a row"
+            f"stratify: class {names[counts.argmin()]} has only one row, but the training part and "
+            "the test part each need a row of every class"
         )
     if min(train, test) < len(names):
         raise ShapeError(

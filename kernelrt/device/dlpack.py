@@ -65,7 +65,7 @@ def import_array(source: Any, name: str = "source") -> tuple[np.ndarray[Any, Any
     except KernelrtError:
         raise
     except REFUSALS as error:
-        raise DTypeError(f"{name}: {kind_name(source)} does not convert: {error}") from None
+        raise DTypeError(f"{name}: {kind_name(source)} cannot be converted: {error}") from None
 
 
 def _imported(source: Any) -> tuple[np.ndarray[Any, Any], bool]:

@@ -207,7 +207,7 @@ class CompiledSpec:
                 f"name: expected the name of the entry point, a non-empty str, not {self.name!r}"
             )
         if (self.src is None) == (self.bytes is None):
-            raise CompileError(f"kernel {self.name!r}: give either src or bytes, not both or none")
+            raise CompileError(f"kernel {self.name!r}: expected exactly one of src and bytes")
         if not isinstance(self.src, str | None):
             raise CompileError(
                 f"kernel {self.name!r}: src: expected LLVM IR as a str, not "

@@ -85,7 +85,7 @@ class Tuned:
         """
         setting = switch(SETTING, "any")
         if setting is None:
-            self._warn(f"{expected(SETTING, 'any')}; it is treated as 1")
+            self._warn(f"{expected(SETTING, 'any')}; the value is treated as 1")
         if setting == "off":
             return None
         found = self._look_up(kernel, keeps_bits=False) if setting == "any" else None

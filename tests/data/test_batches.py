@@ -198,7 +198,7 @@ def test_metrics():
     (krt.DTypeError, "test_size", lambda: data.train_test_split(X, test_size="half")),
     (krt.ShapeError, "stratify", lambda: data.train_test_split(X, stratify=Y, seed=0)),
     (krt.ShapeError, "stratify: expected shape", lambda: data.train_test_split(X, stratify=Y[1:])),
-    (krt.ShapeError, "stratify: it needs shuffle=True",
+    (krt.ShapeError, "stratify: expected shuffle=True",
      lambda: data.train_test_split(X, stratify=Y % 2, shuffle=False)),
     (krt.errors.StateError, "fit", lambda: data.Standardizer().transform(X)),
     (krt.ShapeError, "x: expected", lambda: data.Standardizer().fit(X[:0])),

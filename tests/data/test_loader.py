@@ -302,10 +302,10 @@ def test_ctrl_c_ends_a_program_that_waits_for_data():
     (krt.ShapeError, "prefetch_factor", lambda: data.DataLoader(Squares(), prefetch_factor=0)),
     (krt.DTypeError, "generator",
      lambda: list(data.DataLoader(Squares(), shuffle=True, generator=3))),
-    (krt.ShapeError, r"batch: expected samples of one shape.*collate_fn",
+    (krt.ShapeError, r"batch: expected samples of equal shape.*collate_fn",
      lambda: data.default_collate([np.ones(2), np.ones(3)])),
-    (krt.ShapeError, "of one length", lambda: data.default_collate([(1, 2), (1,)])),
-    (krt.ShapeError, "sample 1 has keys", lambda: data.default_collate([{"a": 1}, {"b": 1}])),
+    (krt.ShapeError, "of equal length", lambda: data.default_collate([(1, 2), (1,)])),
+    (krt.ShapeError, "sample 1 has the keys", lambda: data.default_collate([{"a": 1}, {"b": 1}])),
     (krt.DTypeError, r"batch\['a'\]: expected.*not object",
      lambda: data.default_collate([{"a": object()}])),
     (krt.ShapeError, "batch: expected at least one", lambda: data.default_collate([])),
@@ -365,7 +365,7 @@ def test_a_loader_in_a_traced_function_gives_graphs() -> None:
 
 
 @pytest.mark.parametrize(("samples", "text"), [
-    ([1.0, None], "batch: sample 1 holds None, but sample 0 a value of type float.*collate_fn"),
+    ([1.0, None], "batch: sample 1 holds None, but sample 0 holds a value of .*collate_fn"),
     ([1, None], "batch: sample 1 holds None"),
     ([True, None], "batch: sample 1 holds None"),
     ([{"y": 1.0}, {"y": None}], r"batch\['y'\]: sample 1 holds None"),

@@ -494,7 +494,7 @@ def test_types() -> None:
     assert xp.isdtype(xp.int8, (xp.int16, "real floating", xp.int8))
     assert not xp.isdtype(xp.int8, ("bool", xp.uint8))
     assert xp.isdtype(krt.float16, "real floating")
-    with pytest.raises(DTypeError, match="kind: expected a type or one of"):
+    with pytest.raises(DTypeError, match="kind: expected a dtype or one of"):
         xp.isdtype(xp.int8, "whole")
     for a in names:
         for b in names:
@@ -513,7 +513,7 @@ def test_types_of_tensors_and_numbers() -> None:
     assert xp.result_type(xp.float64, 1.5, small) is xp.float64
     assert xp.can_cast(small, xp.int16)
     assert not xp.can_cast(point, xp.int16)
-    with pytest.raises(DTypeError, match="at least one tensor or type"):
+    with pytest.raises(DTypeError, match="at least one tensor or dtype"):
         xp.result_type(1, 2.0)
     for name in FLOATS:
         ours, theirs = xp.finfo(getattr(xp, name)), np.finfo(name)

@@ -179,8 +179,8 @@ def test_from_source_with_sizes_carries_everything():
     ("fields", "match"),
     [
         (("", SRC, None), "name"),
-        (("k", None, None), "either src or bytes"),
-        (("k", SRC, b"x"), "either src or bytes"),
+        (("k", None, None), "exactly one of src and bytes"),
+        (("k", SRC, b"x"), "exactly one of src and bytes"),
         (("k", None, b""), "empty"),
     ],
 )

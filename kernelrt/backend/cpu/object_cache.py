@@ -95,7 +95,8 @@ class ObjectCache:
             return None
         if setting is None:
             warnings.warn(
-                f"{expected('KERNELRT_CACHE')}; it is ignored and the kernel cache is on",
+                f"{expected('KERNELRT_CACHE')}; the value is ignored, and the kernel cache stays "
+                "on",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -203,8 +204,9 @@ class ObjectCache:
 
     def _refuse(self, why: str) -> bool:
         warnings.warn(
-            f"the cache folder {self.folder} is not used: {why}. Each process compiles its "
-            "kernels anew; set KERNELRT_CACHE_DIR to another folder, or KERNELRT_CACHE=0",
+            f"the cache folder {self.folder} is not used: {why}. Each process compiles its kernels "
+            "again; set KERNELRT_CACHE_DIR to another folder, or turn the cache off with "
+            "KERNELRT_CACHE=0",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -282,7 +282,10 @@ class Memory:
                 lane = lane_within(held.point, within)
                 if lane is not None:
                     return replace(held.array, lane=lane)
-        raise CompileError(f"the address of {source!r} is needed outside the tile that defines it")
+        raise CompileError(
+            f"the address of {source!r} is needed outside the tile that defines it; this is a bug "
+            "in kernelrt, please report it"
+        )
 
     def step(self, u: UOp, r: UOp, point: Mapping[UOp, Position]) -> int | None:
         """Return the elements between neighbors along `r` of a LOAD; None if not constant."""

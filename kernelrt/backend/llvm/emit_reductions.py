@@ -284,7 +284,10 @@ class Accumulators:
             lane = lane_within(native, point)
             if found is not None and lane is not None:
                 return self.text.lane(found, lane)
-        raise CompileError(f"the value of {u!r} is needed outside the tile that computes it")
+        raise CompileError(
+            f"the value of {u!r} is needed outside the tile that computes it; this is a bug in "
+            "kernelrt, please report it"
+        )
 
     def _native(self, ranges: Sequence[UOp]) -> list[Point]:
         """Return the positions of results over `ranges`: vectors along the innermost range only.
