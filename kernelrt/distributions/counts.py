@@ -257,15 +257,15 @@ class Binomial(Chances):
         """
         if is_tracing():
             raise ShapeError(
-                "total_count: the size of the support depends on its values, which are unknown "
+                "total_count: enumerate_support needs the values of total_count, which are unknown "
                 "while a function is traced; call enumerate_support outside of the function"
             )
         counts = self.total_count.detach()
         most = int(counts.max().item())
         if most != int(counts.min().item()):
             raise ShapeError(
-                "total_count: expected equal elements, as all share one support; use a Binomial "
-                "for each count"
+                "total_count: enumerate_support expects equal elements, because all of them share "
+                "one support; create a Binomial for each count"
             )
         rank = len(self.batch_shape)
         line = arange(most + 1, dtype=self.probs.dtype).reshape(-1, *([1] * rank))

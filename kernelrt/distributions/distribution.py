@@ -168,7 +168,10 @@ class Distribution:
         """
         wanted = shape_of((tuple(batch_shape),))
         if broadcast(self._batch_shape, wanted) != wanted:
-            raise ShapeError(f"batch_shape: {self._batch_shape} does not broadcast to {wanted}")
+            raise ShapeError(
+                f"batch_shape: the batch shape {self._batch_shape} of the distribution does not "
+                f"broadcast to {wanted}"
+            )
         made = copy.copy(self)
         rank = len(self._batch_shape)
         for name in self._params:
@@ -407,8 +410,8 @@ class Distribution:
         [5.0, 5.0]
         """
         raise GradientError(
-            f"rsample: samples of {type(self).__name__} have no gradient by its parameters; use "
-            "sample() and log_prob(), as in REINFORCE"
+            f"rsample: samples of {type(self).__name__} have no gradient with respect to its "
+            "parameters; use sample() and log_prob(), as in REINFORCE"
         )
 
     def __repr__(self) -> str:

@@ -473,7 +473,10 @@ def _binomial(p: Binomial, q: Binomial) -> Tensor:
 @register_kl(NormalVectors, NormalVectors)
 def _normal_vectors(p: NormalVectors, q: NormalVectors) -> Tensor:
     if p.event_shape != q.event_shape:
-        raise UnsupportedError("kl_divergence: the distributions have different event shapes")
+        raise UnsupportedError(
+            f"kl_divergence: expected distributions with equal event shapes, not {p.event_shape} "
+            f"and {q.event_shape}"
+        )
     return p.divergence(q)
 
 
@@ -486,7 +489,8 @@ def _wishart(p: Wishart, q: Wishart) -> Tensor:
 def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise UnsupportedError(
-            "kl_divergence: the distributions have different reinterpreted_batch_ndims"
+            "kl_divergence: expected equal reinterpreted_batch_ndims, not "
+            f"{p.reinterpreted_batch_ndims} and {q.reinterpreted_batch_ndims}"
         )
     return p._summed(kl_divergence(p.base_dist, q.base_dist))  # noqa: SLF001 - same class
 
@@ -494,12 +498,21 @@ def _independent(p: Independent, q: Independent) -> Tensor:
 @register_kl(TransformedDistribution, TransformedDistribution)
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if [type(t) for t in p.transforms] != [type(t) for t in q.transforms]:
-        raise UnsupportedError("kl_divergence: the distributions have different transforms")
+        raise UnsupportedError(
+            "kl_divergence: expected distributions with the same types of transforms, not "
+            f"{p.transforms} and {q.transforms}"
+        )
     if p.event_shape != q.event_shape:
-        raise UnsupportedError("kl_divergence: the distributions have different event shapes")
+        raise UnsupportedError(
+            f"kl_divergence: expected distributions with equal event shapes, not {p.event_shape} "
+            f"and {q.event_shape}"
+        )
     for a, b in zip(p.transforms, q.transforms, strict=True):
         if a is not b and vars(a) != vars(b):
-            raise UnsupportedError("kl_divergence: the transforms have different parameters")
+            raise UnsupportedError(
+                f"kl_divergence: expected transforms with equal parameters, but those of {a} and "
+                f"{b} differ"
+            )
     found = kl_divergence(p.base_dist, q.base_dist)
     for _ in range(len(p.event_shape) - len(p.base_dist.event_shape)):
         found = found.sum(-1)

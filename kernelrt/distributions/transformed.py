@@ -88,7 +88,10 @@ class TransformedDistribution(Distribution):
         made = copy.copy(self)
         wanted = shape_of((tuple(batch_shape),))
         if broadcast(self.batch_shape, wanted) != wanted:
-            raise ShapeError(f"batch_shape: {self.batch_shape} does not broadcast to {wanted}")
+            raise ShapeError(
+                f"batch_shape: the batch shape {self.batch_shape} of the distribution does not "
+                f"broadcast to {wanted}"
+            )
         before = self._transform.inverse_shape((*wanted, *self.event_shape))
         made.base_dist = self.base_dist.expand(
             before[: len(before) - len(self.base_dist.event_shape)]
@@ -139,7 +142,8 @@ class TransformedDistribution(Distribution):
     def _check_numbers(self, what: str) -> None:
         if self._transform.event_dim:
             raise UnsupportedError(
-                f"{what}: expected a distribution of numbers; vectors and matrices have no order"
+                f"{what}: expected a distribution over scalars, because vectors and matrices have "
+                "no order"
             )
 
     def _turned(self, share: Any) -> Any:
