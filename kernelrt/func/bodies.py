@@ -149,15 +149,15 @@ def check_carry(name: str, what: str, before: object, after: Any) -> list[Tensor
     made = plain_tree(after, f"{name}: {what}")
     if not alike(before, made):
         raise ShapeError(
-            f"{name}: {what}: expected the body to return the nesting {nesting(before)} that it "
-            f"receives, not {nesting(made)}, where * is a tensor"
+            f"{name}: {what}: the body receives the nesting {nesting(before)} and returns the "
+            f"nesting {nesting(made)}, where * is a tensor; return the same nesting"
         )
     out = []
     for (path, old), new in zip(named_leaves(before), flatten(made, before, what), strict=True):
         if not build.same_shape(old.dims, new.dims):
             raise ShapeError(
                 f"{name}: {what}{path}: the body changes the shape {format_shape(old.dims)} to "
-                f"{format_shape(new.dims)}; expected the same shape in every iteration"
+                f"{format_shape(new.dims)}; return the same shape in every iteration"
             )
         if new.dtype is not old.dtype:
             raise DTypeError(
@@ -255,13 +255,13 @@ class Body:
             nodes = [node_of(t) for t in taken(made.result)]
         if inner.found or inner.left:
             told = (
-                "the body adds to gradients from before" if inner.found else
-                "the body leaves gradients behind"
+                "the body adds to gradients from outside the body" if inner.found else
+                "the body computes gradients and does not use them"
             )
             raise GradientError(
-                f"{self.name}: {told}, which would be those of a single iteration; in the body, "
-                "call the optimizer's zero_grad() before backward() and step() after it, or use "
-                "krt.func.grad"
+                f"{self.name}: {told}, but these gradients would be those of a single iteration; "
+                "in the body, call the optimizer's zero_grad() before backward() and step() after "
+                "it, or use krt.func.grad"
             )
         values = [node for _, node in inner.assigned]
         bare = rewritten([*nodes, *values, *inner.roots], self._bare)
@@ -276,14 +276,14 @@ def refuse_changes(name: str, made: Traced) -> None:
     """Raise an error if a condition assigns to outside tensors."""
     if keeps_order([tensor for tensor, _ in made.states]):
         raise JitError(
-            f"{name}: the condition makes a call with pure=False, but may only compute a value; "
-            "make the call in the body, and carry its result"
+            f"{name}: the condition calls a function with pure=False, but a condition may only "
+            "compute a value; call the function in the body, and carry its result"
         )
     if made.states:
         tensor = made.states[0][0]
         raise JitError(
             f"{name}: the condition assigns to a tensor of shape {format_shape(tensor.dims)} from "
-            "outside, but may only compute a value; return the new value instead"
+            "outside, but a condition may only compute a value; return the new value instead"
         )
 
 

@@ -203,21 +203,21 @@ def _like_first(name: str, first: Any, other: Any) -> list[Tensor]:
     """Return the leaves of a branch's result after checking them against the first branch."""
     if not alike(first, other):
         raise ShapeError(
-            f"{name}: the functions give different results: {nesting(first)} and {nesting(other)}, "
-            "where * is a tensor; their nesting has to agree"
+            f"{name}: the functions return the different nestings {nesting(first)} and "
+            f"{nesting(other)}, where * is a tensor; return the same nesting from all"
         )
     leaves = flatten(other, first, name)
     for (path, one), another in zip(named_leaves(first), leaves, strict=True):
         if not build.same_shape(one.dims, another.dims):
             raise ShapeError(
-                f"{name}: the functions give different results: result{path} has shape "
-                f"{format_shape(one.dims)} and {format_shape(another.dims)}; shapes have to agree, "
-                "for example by broadcast_to()"
+                f"{name}: result{path} has shape {format_shape(one.dims)} from the first function "
+                f"and {format_shape(another.dims)} from another; make the shapes equal, for "
+                "example with broadcast_to()"
             )
         if one.dtype is not another.dtype:
             raise DTypeError(
-                f"{name}: the functions give different results: result{path} has dtype "
-                f"{one.dtype.name} and {another.dtype.name}; dtypes have to agree, for example by "
+                f"{name}: result{path} has dtype {one.dtype.name} from the first function and "
+                f"{another.dtype.name} from another; make the dtypes equal, for example with "
                 f"x.to({one.dtype.name!r})"
             )
     return leaves

@@ -93,7 +93,7 @@ def grad_and_value(
         if not isinstance(out, Tensor):
             raise DTypeError(
                 f"grad: the function returns a {type(out).__name__}; expected a Tensor of shape "
-                "(), or with has_aux=True a pair of that and an auxiliary output"
+                "(), or, with has_aux=True, a pair of such a Tensor and an auxiliary output"
             )
         (value,) = floats_of(out, "the function's result")
         if value.ndim:

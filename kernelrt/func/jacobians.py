@@ -155,8 +155,8 @@ def hessian(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
 def _shape(tensor: Tensor, name: str) -> tuple[int, ...]:
     if not is_static(tensor.dims):
         raise VariableError(
-            f"{name}: the shape {format_shape(tensor.dims)} is known only at run time; the matrix "
-            "has a row or a column for each element, so the shape must be fixed"
+            f"{name}: the shape {format_shape(tensor.dims)} is known only at run time, but a "
+            "Jacobian has a row or a column for each element; use tensors of fixed shapes"
         )
     return cast("tuple[int, ...]", tensor.dims)
 

@@ -187,8 +187,8 @@ def _unrolled(
     """
     if not isinstance(trip_count, int):
         raise VariableError(
-            "scan: if the number of iterations depends on a Variable, the slices and the carry "
-            "need known sizes, not "
+            "scan: if the number of iterations depends on a Variable, xs and the carry need fixed "
+            "shapes, not "
             + " and ".join(format_shape(t.dims) for t in leaves_of((arrays, carry)))
         )
     leaves = leaves_of(arrays)

@@ -338,8 +338,8 @@ class _Mapping:
             if axis is None:
                 if made.batched:
                     raise ShapeError(
-                        f"out_axes: {path} depends on the batch element, so it needs a batch axis; "
-                        "give it an axis instead of None"
+                        f"out_axes: {path} differs between batch elements, so the result needs a "
+                        "batch axis; give an axis instead of None"
                     )
                 yield Tensor._of(made.value)
                 continue
@@ -359,7 +359,8 @@ class _Mapping:
             if made.batched and is_counter(tensor):
                 raise JitError(
                     "vmap: random numbers are drawn in a branch or an iteration that only some "
-                    "batch elements run; draw them before it, and use the result in it"
+                    "batch elements run; draw the numbers before the branch or loop, and use them "
+                    "inside"
                 )
             if made.batched:
                 raise self._differs(tensor)
@@ -370,8 +371,8 @@ class _Mapping:
         """Return the error for state whose value depends on the batch element."""
         return JitError(
             f"{_name_of(tensor, self._f, self._args)} of shape {format_shape(tensor.dims)}: the "
-            "function that vmap calls assigns it a value that differs between batch elements; "
-            "return the value, or make the tensor an argument with a batch axis, as "
+            "function that vmap calls assigns to this tensor a value that differs between batch "
+            "elements; return the value, or make the tensor an argument with a batch axis, as "
             "kernelrt.func.functional_call does with the running statistics of a module"
         )
 
@@ -459,7 +460,7 @@ def _axis(
     `dims` is the shape for the error message, without `more` batch axes that are added.
     """
     if not -rank <= axis < rank:
-        with_one = " and a batch axis" if more else ""
+        with_one = ", plus a batch axis" if more else ""
         raise AxisError(
             f"{name}: {path} has no axis {axis}; its shape is {format_shape(tuple(dims))}"
             f"{with_one}"
@@ -497,7 +498,7 @@ def _with_axes(
     )  # fmt: skip
     if not fits:
         raise ShapeError(
-            f"{name}: expected an int, None, or axes nested like {path}, which is a "
+            f"{name}: expected an int, None, or axes with the nesting of {path}, a "
             f"{type(tree).__name__}, not {axes!r}"
         )
     if isinstance(axes, dict):

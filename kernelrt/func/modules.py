@@ -154,8 +154,8 @@ def _by_tensor(module: object, given: Mapping[str, Tensor]) -> dict[int, Tensor]
         other = first.setdefault(id(own[name]), name)
         if found.setdefault(id(own[name]), tensor) is not tensor:
             raise StateError(
-                f"{name}: {other} is another name of this tensor of the module, for which a "
-                "different tensor is given; give only one of the two"
+                f"{name}: the module has one tensor under the names {name} and {other}, but "
+                "different tensors are given for them; give only one of the two"
             )
     return found
 

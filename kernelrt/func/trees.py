@@ -82,8 +82,8 @@ def flatten(tree: object, like: object, name: str) -> list[Any]:
     """
     if not alike(tree, like):
         raise ShapeError(
-            f"{name}: expected nested data like {nesting(like)}, not {nesting(tree)}, where * is "
-            "a tensor"
+            f"{name}: expected the nesting {nesting(like)}, not {nesting(tree)}, where * is a "
+            "tensor"
         )
     return list(_in_order(tree, like))
 

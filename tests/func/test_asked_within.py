@@ -233,7 +233,7 @@ def test_dicts_have_their_keys_in_any_order() -> None:
         krt.tensor(True), lambda c: {"b": c["b"], "a": c["a"] * 5}, lambda c: c, first
     )
     assert {k: v.item() for k, v in out.items()} == {"a": 5, "b": 2.0}
-    with pytest.raises(krt.errors.ShapeError, match="expected the body to return the nesting"):
+    with pytest.raises(krt.errors.ShapeError, match="return the same nesting"):
         krt.scan(lambda c, _: ({"b": c["b"]}, None), first, length=3)
 
 
@@ -280,5 +280,5 @@ def test_none_is_no_leaf_and_keys_are_compared_as_dicts_do() -> None:
         def __repr__(self) -> str:
             return "'a'"
 
-    with pytest.raises(krt.errors.ShapeError, match="expected the body to return the nesting"):
+    with pytest.raises(krt.errors.ShapeError, match="return the same nesting"):
         krt.scan(lambda c, _: ({Same("b"): c["a"]}, None), {"a": krt.tensor(0.0)}, length=2)
