@@ -58,7 +58,7 @@ def _param(u: UOp) -> str | None:
 def _range(u: UOp) -> str | None:
     size = u.src[0]
     if size.dtype is not dt.int64 or not isinstance(u.arg, int) or u.arg < 0:
-        return "takes an int64 size, and a number of at least 0 as arg"
+        return "its size must be int64, and its arg a number of at least 0"
     return None
 
 
@@ -79,7 +79,10 @@ def _rare(u: UOp) -> str | None:
     if type(body) is not type(u):
         return f"its arg {body!r} must be the value of the cold path, over VARs for its inputs"
     if u.dtype is not usual.dtype or u.dtype is not body.dtype:
-        return f"is {u.dtype.name} over {usual.dtype.name} and {body.dtype.name}; types must agree"
+        return (
+            f"its dtype is {u.dtype.name}, but its operands are {usual.dtype.name} and "
+            f"{body.dtype.name}; expected one dtype"
+        )
     for n in toposort([body]):
         if n.op is Op.VAR:
             name, *_ = n.arg
@@ -92,13 +95,18 @@ def _rare(u: UOp) -> str | None:
 
 def _dot(u: UOp) -> str | None:
     if any(s.dtype is not dt.int32 for s in u.src):
-        return f"takes {u.src[0].dtype.name} and {u.src[1].dtype.name}; packed words are int32"
+        return (
+            f"its operands are {u.src[0].dtype.name} and {u.src[1].dtype.name}; expected packed "
+            "words, which are int32"
+        )
     if u.dtype not in (dt.int32, dt.float32, dt.bfloat16):
-        return f"is {u.dtype.name}; it must be int32, or float32 or bfloat16, a sum in float32"
+        return f"its dtype is {u.dtype.name}; expected int32, float32 or bfloat16"
     parts = (2,) if u.dtype.is_float else (2, 4)
     if u.arg in parts:
         return None
-    return f"its arg {u.arg!r} must be {' or '.join(map(str, parts))}, the parts of a word"
+    return (
+        f"its arg {u.arg!r} must be {' or '.join(map(str, parts))}, the number of parts of a word"
+    )
 
 
 def _words(u: UOp) -> str | None:
@@ -125,9 +133,12 @@ def _store_mode(u: UOp) -> str | None:
     if u.arg is not None and u.arg not in REDUCERS:
         return f"its mode {u.arg!r} must be None or a reducer: ADD, MUL, MAX or MIN"
     if u.arg is None and len(u.src) > 3:
-        return "names loops, but its mode is None; only a STORE with a reducer names loops"
+        return (
+            "has loop operands, but its mode is None; only a STORE with a reducer takes loop "
+            "operands"
+        )
     if any(r.op is not Op.RANGE for r in u.src[3:]):
-        return "is repeated over an operand that is not a RANGE"
+        return "has a loop operand that is not a RANGE"
     return None
 
 
@@ -139,15 +150,15 @@ def _reduce(u: UOp) -> str | None:
 
 def _closes(u: UOp) -> str | None:
     if any(r.op is not Op.RANGE for r in u.src[1:]):
-        return "closes over an operand that is not a RANGE"
+        return "has an operand after the first that is not a RANGE"
     if len(set(u.src[1:])) < len(u.src[1:]):
-        return "closes over a RANGE twice"
+        return "has a RANGE as operand twice"
     return None
 
 
 def _bound(u: UOp) -> str | None:
     if u.src[0].dtype is not dt.int64 or u.src[1].dtype is not dt.int64:
-        return "index and size must be int64"
+        return "its index and its size must be int64"
     status = u.src[2]
     if status.op is not Op.PARAM or status.dtype is not dt.int64:
         return "its status word must be an int64 PARAM"
@@ -155,7 +166,7 @@ def _bound(u: UOp) -> str | None:
     if kinds not in ([int, bool], [int, Domain]):
         return f"its arg {u.arg!r} must be (number, allow_negative: bool) or (number, Domain)"
     if u.dtype is not (u.src[3] if len(u.src) > 3 else u.src[0]).dtype:
-        return f"is {u.dtype.name}; it must have the type of the checked value"
+        return f"its dtype is {u.dtype.name}; expected the dtype of the checked value"
     return None
 
 
@@ -240,7 +251,8 @@ def _local_arrays(nodes: list[UOp]) -> None:
         for number, operand in enumerate(node.src):
             if operand.op is Op.LOCAL and (node.op is not Op.LOAD or number):
                 raise SpecError(
-                    f"kernel stage: {node!r}: uses {operand!r} as a number; LOAD an element of it"
+                    f"kernel stage: {node!r}: uses the array {operand!r} as a number; LOAD an "
+                    "element of the array"
                 )
     taken = sum(local_bytes(n.dtype, n.src[1:]) for n in nodes if n.op is Op.LOCAL)
     if taken > ROWS_BYTES:
@@ -254,8 +266,8 @@ def _names_its_loops(store: UOp, owner: Mapping[UOp, UOp]) -> None:
     for n in toposort(store.src[:3]):
         if n.op is Op.RANGE and n not in owner and n not in named:
             raise SpecError(
-                f"kernel stage: {store!r}: updates under RANGE {n.arg} and does not name it; name "
-                "all loops that repeat the STORE"
+                f"kernel stage: {store!r}: RANGE {n.arg} repeats the update, but is not a loop "
+                "operand of the STORE; name all loops that repeat the STORE"
             )
 
 

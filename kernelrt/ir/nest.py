@@ -55,14 +55,19 @@ class Nest:
             return
         if issubclass(self.kind, dict):
             if not isinstance(value, dict) or {*value} != {*self.keys}:
-                found = sorted(map(repr, value)) if isinstance(value, dict) else _kind(value)
-                raise ShapeError(f"{name}: expected a dict of {self}, not {found}")
+                found = (
+                    f"the keys {', '.join(sorted(map(repr, value)))}"
+                    if isinstance(value, dict) else _kind(value)
+                )
+                raise ShapeError(f"{name}: expected a dict with the nesting {self}, not {found}")
             for key, part in zip(self.keys, self.parts, strict=True):
                 yield from part.leaves(value[key], f"{name}[{key!r}]")
             return
         if not isinstance(value, list | tuple) or len(value) != len(self.parts):
-            found = f"{len(value)} of them" if isinstance(value, list | tuple) else _kind(value)
-            raise ShapeError(f"{name}: expected {len(self.parts)} values, {self}, not {found}")
+            found = f"{len(value)} values" if isinstance(value, list | tuple) else _kind(value)
+            raise ShapeError(
+                f"{name}: expected {len(self.parts)} values with the nesting {self}, not {found}"
+            )
         for i, (part, child) in enumerate(zip(self.parts, value, strict=True)):
             yield from part.leaves(child, f"{name}[{i}]")
 

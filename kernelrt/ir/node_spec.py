@@ -65,7 +65,7 @@ def at_least(count: int) -> Check:
 def is_of(dtype: DType) -> Check:
     """Return a rule: the scalar type is `dtype`."""
     def check(u: UOp) -> str | None:
-        return None if u.dtype is dtype else f"is {u.dtype.name}; it must be {dtype.name}"
+        return None if u.dtype is dtype else f"its dtype is {u.dtype.name}; expected {dtype.name}"
 
     return check
 
@@ -93,7 +93,7 @@ def _one_type(u: UOp) -> str | None:
     if len(types) > 1:
         return f"operands have types {', '.join(sorted(t.name for t in types))}; cast to one"
     expected = dt.bool_ if u.op in COMPARE else u.src[0].dtype
-    return None if u.dtype is expected else f"is {u.dtype.name}; it must be {expected.name}"
+    return None if u.dtype is expected else f"its dtype is {u.dtype.name}; expected {expected.name}"
 
 
 def _where(u: UOp) -> str | None:
@@ -101,7 +101,10 @@ def _where(u: UOp) -> str | None:
     if not condition.dtype.is_bool:
         return f"its condition is {condition.dtype.name}; it must be bool"
     if yes.dtype is not no.dtype or u.dtype is not yes.dtype:
-        return f"is {u.dtype.name} over {yes.dtype.name} and {no.dtype.name}; types must agree"
+        return (
+            f"its dtype is {u.dtype.name}, but its operands are {yes.dtype.name} and "
+            f"{no.dtype.name}; expected one dtype"
+        )
     return None
 
 
@@ -115,7 +118,10 @@ def keeps_type(u: UOp) -> str | None:
     """Check that the type is that of the first operand."""
     if u.dtype is u.src[0].dtype:
         return None
-    return f"is {u.dtype.name} over {u.src[0].dtype.name}; {u.op.name} keeps the type"
+    return (
+        f"its dtype is {u.dtype.name}, but its first operand is {u.src[0].dtype.name}; {u.op.name} "
+        "keeps the dtype"
+    )
 
 
 def constant(u: UOp) -> str | None:

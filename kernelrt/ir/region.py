@@ -190,8 +190,8 @@ class Outcome:
         if isinstance(trip_count, UOp):
             if loop.counted:
                 raise VariableError(
-                    "a loop whose number of iterations depends on data needs a bound without "
-                    "Variables"
+                    "a loop whose number of iterations depends on data needs a fixed upper bound, "
+                    "not one that depends on Variables"
                 )
             loop = replace(loop, counted=True)
         return replace(self, program=replace(loop, trip_count=trip_count))
@@ -221,7 +221,7 @@ def region_fault(node: UOp) -> str | None:
     if len(node.src) != program.n_operands:
         return f"has {len(node.src)} operands; its program takes {program.n_operands}"
     if node.dtype is not found.dtype:
-        return f"is {node.dtype.name}; its program gives {found.dtype.name}"
+        return f"its dtype is {node.dtype.name}, but its program returns {found.dtype.name}"
     for k, s in enumerate((*node.src, *found.graphs)):
         sliced = isinstance(program, Loop) and program.slices(k)
         if not is_static(s.shape[sliced:]):
@@ -246,10 +246,16 @@ def _loop_fault(node: UOp, loop: Loop) -> str | None:
             return f"operand {k} has shape {s.shape}; its first axis must have size {wanted}"
         wanted = p.arg.size * (dim_max(loop.trip_count) if sliced else 1)
         if s.dtype is not p.dtype or _elements(s) != wanted:
-            return f"operand {k} has {_elements(s)} {s.dtype.name}; its port takes {wanted}"
+            return (
+                f"operand {k} has {_elements(s)} elements of {s.dtype.name}; its port takes "
+                f"{wanted} of {p.dtype.name}"
+            )
     for k, (p, value) in enumerate(zip(loop.ports, loop.carries, strict=False)):
         if value.dtype is not p.dtype or _elements(value) != p.arg.size:
-            return f"carry {k} has {_elements(value)} {value.dtype.name}; its port has {p.arg.size}"
+            return (
+                f"carry {k} has {_elements(value)} elements of {value.dtype.name}; its port takes "
+                f"{p.arg.size} of {p.dtype.name}"
+            )
     if loop.conditional and (not loop.carries or loop.carries[0].dtype is not dt.bool_):
         return "its first carry must be a bool: whether another iteration follows"
     if loop.counted and node.src[-1].dtype is not dt.int64:
@@ -265,10 +271,13 @@ def _choice_fault(node: UOp, found: Outcome) -> str | None:
     if node.src[0].dtype is not dt.int64 or _elements(node.src[0]) != 1:
         return "its first operand must be one int64: the index of the branch"
     if len(found.values) != found.program.branches:  # type: ignore[union-attr]
-        return f"has {len(found.values)} values; it must have one per branch"
+        return f"has {len(found.values)} values; expected one for each branch"
     for k, (p, s) in enumerate(zip(found.program.ports, node.src[1:], strict=True)):
         if s.dtype is not p.dtype or _elements(s) != p.arg.size:
-            return f"operand {k + 1} has {_elements(s)} {s.dtype.name}; its port takes {p.arg.size}"
+            return (
+                f"operand {k + 1} has {_elements(s)} elements of {s.dtype.name}; its port takes "
+                f"{p.arg.size} of {p.dtype.name}"
+            )
     first = found.values[0]
     if any(v.dtype is not first.dtype or v.shape != first.shape for v in found.values):
         return "its branches return values of different shapes or dtypes"

@@ -155,7 +155,7 @@ class Routine:
 
 _SINGULAR: Final = "the matrix is singular or holds NaN"
 _INDEFINITE: Final = "the matrix is not positive definite or holds NaN"
-_ENDLESS: Final = "the matrix has elements that are not finite, or no factors were found"
+_ENDLESS: Final = "the matrix has non-finite elements, or the algorithm did not converge"
 
 
 def _matrix(

@@ -225,8 +225,8 @@ class _Expression:
         """Raise VariableError for bitwise operators."""
         del other
         raise VariableError(
-            f"{render(self.uop)} is known only at run time, so bitwise operators do not take it; "
-            "use them on a tensor, kernelrt.tensor(n)"
+            f"{render(self.uop)} is known only at run time, so bitwise operators do not accept "
+            "this size; use them on a tensor, kernelrt.tensor(n)"
         )
 
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse_bits

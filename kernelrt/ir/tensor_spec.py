@@ -92,7 +92,7 @@ def _reshape(u: UOp) -> str | None:
 def _expand(u: UOp) -> str | None:
     old = u.src[0].shape
     if len(old) != len(u.arg):
-        return f"from rank {len(old)} to {len(u.arg)}; EXPAND keeps the rank"
+        return f"expands from rank {len(old)} to rank {len(u.arg)}, but EXPAND keeps the rank"
     for axis, (a, b) in enumerate(zip(old, u.arg, strict=True)):
         if a != 1 and not same(a, b):
             return f"axis {axis} goes from {a} to {b}; only axes of size 1 can expand"
@@ -160,7 +160,7 @@ def _unwindow(u: UOp) -> str | None:
     expected = (*dims, *(w[1] for w in windows))
     if _same_shape(u.src[0].shape, expected):
         return None
-    return f"operand has shape {u.src[0].shape}; windows of {shape} have {expected}"
+    return f"its operand has shape {u.src[0].shape}, but windows of {shape} have shape {expected}"
 
 
 def _reduce_axis(u: UOp) -> str | None:
@@ -190,7 +190,9 @@ def _cat(u: UOp) -> str | None:
 def _foreign(u: UOp) -> str | None:
     callee = u.arg.callee
     if not 0 <= u.arg.index < callee.n_results or u.dtype is not u.arg.dtype:
-        return f"is {u.dtype.name}; {callee!r} has no result {u.arg.index} of that type"
+        return (
+            f"its dtype is {u.dtype.name}, but {callee!r} has no result {u.arg.index} of that dtype"
+        )
     expected = [((*callee.rows, *shape), dtype) for shape, dtype in callee.operands]
     if [(s.shape, s.dtype) for s in u.src] != expected:
         return f"its operands must have the shapes and types of {callee!r}"

@@ -117,8 +117,8 @@ def _verify_outside(info: Analysis, tiling: Tiling) -> None:
         inside = [r for r in fold.src[1:] if r in tiling.outside]
         if inside != list(fold.src[1 : 1 + len(inside)]):
             raise SpecError(
-                "outside: of the RANGEs of a REDUCE, expected the first ones without a gap, not "
-                f"{inside} of {list(fold.src[1:])}"
+                f"outside: expected the first RANGEs of a REDUCE, without a gap, not {inside} of "
+                f"{list(fold.src[1:])}"
             )
         known += inside
     if known != list(tiling.outside):
