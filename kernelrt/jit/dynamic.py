@@ -85,8 +85,8 @@ def check_dynamic(dynamic: object) -> dict[str, dict[int, UOp]] | Literal[False]
             fits = isinstance(variable, UOp) and variable.op is Op.VAR
             if not isinstance(name, str) or not isinstance(axis, int) or not fits:
                 raise DTypeError(
-                    f"dynamic[{name!r}]: expected axes and Variables as in {_FORM}, "
-                    f"not {axis!r}: {variable!r}"
+                    f"dynamic[{name!r}]: expected axes and Variables as in {_FORM}, not "
+                    f"{{{axis!r}: {variable!r}}}"
                 )
             other = named.setdefault(variable.arg[0], variable)
             if other is not variable:

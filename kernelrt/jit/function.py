@@ -231,8 +231,8 @@ class JitFunction(Epochs[R]):
             if variant.fits():  # its state moved in memory; else another thread changed something
                 self._drop(variant)
         raise JitError(
-            f"{self._name}: in each of {MOST_ATTEMPTS} attempts, state that the function reads "
-            "changed or moved in memory before the plan could run, for example because another "
+            f"{self._name}: in each of {MOST_ATTEMPTS} attempts, the state that the function reads "
+            "was changed or moved in memory before the plan could run, for example because another "
             "thread assigned to it; do not change that state during a call"
         )
 
@@ -395,9 +395,9 @@ class JitFunction(Epochs[R]):
         is_result = isinstance(leaf._lineage, Severed)
         what = "is the result of a jitted function" if is_result else "requires a gradient"
         raise JitError(
-            f"{name}: the argument {what}, but gradients that {self._name} computes end at its "
-            f"arguments; access {name}, or the tensors it was computed from, through the closure "
-            f"or an attribute of {self._name}, or pass {name}.detach()"
+            f"{name}: the argument {what}, but gradients that {self._name} computes stop at its "
+            f"arguments; pass {name}.detach(), or let {self._name} read {name}, or the tensors "
+            f"that {name} was computed from, through the closure or an attribute"
         )
 
     def _known(
@@ -512,8 +512,8 @@ class JitFunction(Epochs[R]):
         if name and name not in self._widened:
             self._widened.add(name)
             warnings.warn(
-                f"{name}: it is float64, but {self._name} combines it with float32 state, so the "
-                "results are float64 and take about twice the time; pass "
+                f"{name}: the argument is float64, but {self._name} combines it with float32 "
+                "state, so the results are float64 and take about twice the time; pass "
                 f"{name}.astype(numpy.float32), or make the state float64",
                 KernelrtWarning,
                 stacklevel=5,

@@ -211,7 +211,8 @@ class _Calls:
     def __init__(self, every: object, callback: Any) -> None:
         if callback is None:
             raise DTypeError(
-                "every: it needs a callback, but there is none; pass callback= or leave out every"
+                "every: expected callback= as well, because every only says how often to call it; "
+                "pass callback=, or leave out every"
             )
         if not callable(callback):
             raise DTypeError(f"callback: expected a function, not {type(callback).__name__}")
@@ -260,7 +261,10 @@ class _Run:
         if kwargs or const:
             twice = [name for name in const if name in kwargs]
             if twice:
-                raise TypeError(f"{self._what}: {twice[0]} is given as an argument and in const")
+                raise TypeError(
+                    f"{self._what}: {twice[0]} is given as an argument and in const; leave out one "
+                    "of the two"
+                )
             args, kwargs = function._parameters.positional(
                 function._name, args, {**kwargs, **const}
             )
@@ -368,9 +372,10 @@ class _Run:
             attempts = 0 if ran else attempts + 1
             if attempts > MOST_ATTEMPTS:
                 raise JitError(
-                    f"{self._what}: in each of {MOST_ATTEMPTS} attempts, state that the function "
-                    "reads changed or moved in memory before the plan could run, for example "
-                    "because another thread assigned to it; do not change that state during a call"
+                    f"{self._what}: in each of {MOST_ATTEMPTS} attempts, the state that the "
+                    "function reads was changed or moved in memory before the plan could run, for "
+                    "example because another thread assigned to it; do not change that state "
+                    "during a call"
                 )
             if not ran and variant is not None and variant.fits():
                 self._function._drop(variant)
@@ -430,9 +435,9 @@ class _Run:
     def stacking_error(self, which: str = "") -> ShapeError:
         """Return the error for results that cannot be stacked."""
         return ShapeError(
-            f"{self._what}: the results of a step{which} cannot be stacked: they differ from those "
-            "of the first step in shape, type or Python value; pass drop_last=True, or return "
-            "results that do not depend on the number of rows"
+            f"{self._what}: the results of a step{which} cannot be stacked, because they differ "
+            "from the results of the first step in shape, dtype or Python value; pass "
+            "drop_last=True, or return results that do not depend on the number of rows"
         )
 
     def call(self, chosen: slice | np.ndarray[Any, Any]) -> Any:

@@ -129,7 +129,10 @@ class Watch:
                 now = kind_of(effect.tensor._grad)
                 return f"the grad of a tensor of shape {shape} was {effect.reads} and is {now} now"
         if self._found and not are_shared_alike(self._found, self._read, self._written):
-            return "a tensor began or ceased to be the gradient of another tensor, or of two"
+            return (
+                "gradients share memory with each other, or with other tensors, in another way "
+                "than during the trace"
+            )
         for tensor, answer in self._required:
             if (tensor._lineage is True) is not answer:
                 return "a tensor began or ceased to require a gradient"

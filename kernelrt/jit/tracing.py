@@ -260,8 +260,9 @@ def result_of(
         found = flatten(result, "result")
         if state.local.grad is not before:
             raise JitError(
-                f"set_grad_enabled() in {name} stays in effect after the function returns, and "
-                "replays would not repeat that; use it in a 'with' statement, or call it outside"
+                f"set_grad_enabled() in {name} stays in effect after the function returns, but "
+                "later calls would not repeat that effect; use set_grad_enabled() in a 'with' "
+                "statement, or call it outside"
             )
         return found
     finally:

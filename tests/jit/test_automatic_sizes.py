@@ -216,7 +216,7 @@ def test_a_size_in_an_attribute_is_refused_like_a_number() -> None:
 
     function = krt.jit(keep)
     for n in [5, 7, 9, 11]:
-        with pytest.raises(krt.JitError, match="changes it from 0 to"):
+        with pytest.raises(krt.JitError, match="changes the number from 0 to"):
             function(data(n, 2))
         assert held.n == 0
 
@@ -431,7 +431,7 @@ def test_warnings_of_a_trace_come_through_as_errors() -> None:
         warnings.simplefilter("error")
         for n in [3, 4]:
             run(data(n, 3).astype(np.float32))
-        with pytest.raises(krt.KernelrtWarning, match="it is float64"):
+        with pytest.raises(krt.KernelrtWarning, match="the argument is float64"):
             run(data(5, 3))
 
 

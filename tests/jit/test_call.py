@@ -316,7 +316,7 @@ def test_the_rules_of_graphs_name_what_breaks_them():
     x, y = krt.ones(2).realize().uop, krt.ones(3).realize().uop
     verify_tensor([build.foreign(_callee(), 0, x)])
     for node, message in (
-        (UOp(Op.CALL, krt.float32, (x,), FfiResult(_callee(), 0)), "has no result 0 of that type"),
+        (UOp(Op.CALL, krt.float32, (x,), FfiResult(_callee(), 0)), "has no result 0 of that dtype"),
         (UOp(Op.CALL, krt.int64, (y,), FfiResult(_callee(), 0)),
          "must have the shapes and types of"),
         (UOp(Op.CALL, krt.int64, (), FfiResult(_callee(), 0)),

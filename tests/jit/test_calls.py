@@ -394,7 +394,7 @@ def test_float64_features_beside_a_float32_network_are_told_once() -> None:
         return layer(batch["features"]) * scale
 
     wide = np.ones((4, 3))
-    text = r"^batch\['features'\]: it is float64.*predict"
+    text = r"^batch\['features'\]: the argument is float64.*predict"
     with pytest.warns(krt.KernelrtWarning, match=text) as got:
         assert predict(2.0, {"features": wide}).dtype is krt.float64
     assert got[0].filename == __file__

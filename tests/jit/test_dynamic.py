@@ -271,7 +271,7 @@ def test_divergence_of_a_batch_divides_by_its_size():
 def test_what_needs_a_number_says_what_to_do_without(ask):
     b = Variable("b", 1, 16)
     f = krt.jit(lambda x: x * len(ask(x)), dynamic={"x": {0: b}})
-    with pytest.raises(ShapeError, match=r"^\w+: the size b of axis 0 .*x\.shape\[0\].*dynamic"):
+    with pytest.raises(ShapeError, match=r"^\w+: .*axis 0 .*x\.shape\[0\].*dynamic"):
         f(np.ones((6, 4), np.float32))
 
 

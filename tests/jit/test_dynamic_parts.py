@@ -130,15 +130,15 @@ OPEN = {
     r"split_size: \(5, n \+ -5\) does not add up": lambda x: x.split((5, x.shape[0] - 5)),
     "whether 3 lies within axis 0": lambda x: x.tensor_split([3]),
     "vsplit: cannot split the n elements of axis 0 into 2 equal parts": lambda x: x.vsplit(2),
-    "unbind: the size n of axis 0 is known only at run time": lambda x: x.unbind(0),
+    "unbind: axis 0 needs a fixed size, but its size n is known": lambda x: x.unbind(0),
     r"diagonal: the length of diagonal 0 of matrices of shape \(n, 3\)": lambda x: x.diagonal(),
     "scale_factor: 0.7 times the size n": lambda x: interpolate(x.T[None], scale_factor=0.7),
     "interpolate: axis 2 of n elements cannot be resized": lambda x: interpolate(x.T[None], size=5),
     "size: expected sizes of at least 1": lambda x: interpolate(x[None], size=x.shape[0]),
-    r"interpolate with antialias=True: the size n \+ 1 of axis 3": lambda x: interpolate(
+    "interpolate with antialias=True: axis 3 needs a fixed size": lambda x: interpolate(
         longer(x).T[None, None], size=3, mode="bilinear", antialias=True),
     "adaptive_avg_pool1d: expected at least 1 el": lambda x: adaptive_avg_pool1d(x.T[None], 1),
-    r"adaptive_avg_pool1d: the size n \+ 1 of axis 2": lambda x: adaptive_avg_pool1d(
+    "adaptive_avg_pool1d: axis 2 needs a fixed size": lambda x: adaptive_avg_pool1d(
         longer(x).T[None], 2),
     r"output_size: .* not n \+ 1, which is known only at run time": lambda x: adaptive_avg_pool1d(
         x[None], x.shape[0] + 1),

@@ -338,7 +338,7 @@ def test_a_plan_that_never_fits_ends_in_an_error(monkeypatch) -> None:
     f = krt.jit(lambda x: (w * x).sum().backward())
     monkeypatch.setattr(function, "MOST_ATTEMPTS", 3)
     monkeypatch.setattr(plan_guards.Watch, "differs", lambda _: "something changes")
-    with pytest.raises(krt.JitError, match=r"in each of 3 attempts, state that .* changed"):
+    with pytest.raises(krt.JitError, match=r"in each of 3 attempts, the state that .* changed"):
         f(np.ones(1, F32))
     assert w.grad is None
     monkeypatch.undo()

@@ -437,7 +437,7 @@ def test_a_size_that_a_type_may_not_hold_is_refused_where_it_is_filled_in() -> N
         lambda t: t.index_fill(0, krt.tensor([0]), t.shape[0]),
         dynamic={"t": {0: krt.Variable("n", 1, 300)}},
     )
-    with pytest.raises(DTypeError, match=r"value: n goes from 1 to 300, but uint8 from 0 to 255"):
+    with pytest.raises(DTypeError, match=r"value: n goes from 1 to 300, but uint8 holds 0 to 255"):
         filled(np.zeros(9, np.uint8))
     assert filled(np.zeros(9, np.int16)).tolist() == [9, *[0] * 8]
 

@@ -164,7 +164,7 @@ def test_an_argument_that_is_rebound_leaves_the_preparation(scaled):
 def test_what_is_prepared_is_not_rebound(scaled):
     (norm,) = scaled.plan.preparation.state
     index = scaled.plan.buffers.index(norm)
-    with pytest.raises(PlanBuildError, match="preparation computes"):
+    with pytest.raises(PlanBuildError, match="preparation of the plan computes"):
         scaled.plan.rebind(index, Buffer(1, krt.dtype.float32))
     for i in range(len(scaled.plan.preparation.buffers)):
         old = scaled.plan.preparation.buffers[i]
@@ -197,7 +197,7 @@ def test_a_rebind_beside_what_is_prepared_from_is_refused():
     plan = execute.prepare((), [(written, read.alu(Op.ADD, build.expand(kept, (N,))))])
     plan.prepare_by(execute.prepare((), [(kept, whole_sum(whole))]), [both.storage])
     plan.execute()
-    with pytest.raises(PlanBuildError, match="memory around it"):
+    with pytest.raises(PlanBuildError, match="memory around this buffer"):
         plan.rebind(plan.buffers.index(part), filled(np.ones(N)))
     both.copyin(np.full(2 * N, 2, np.float32))
     plan.execute()

@@ -47,8 +47,9 @@ def tell_clocks(
             if place in _told or not _is_clock(variables.get(names[0]), names[1:]):
                 continue
             warnings.warn(
-                f"{name} reads the time with {'.'.join(names)}() ({place[0]}:{line}), but replays "
-                "repeat the time of the trace; read the clock outside and pass a float argument",
+                f"{name} reads the time with {'.'.join(names)}() ({place[0]}:{line}), but later "
+                "calls repeat the time of the first; read the clock outside the function, and pass "
+                "the time as a float argument",
                 KernelrtWarning,
                 stacklevel=2,
             )

@@ -73,7 +73,7 @@ REPLAYS: Final = Purpose(
 )
 TURNS: Final = Purpose(
     missing="but iterations do not run Python code",
-    counting="carry it from iteration to iteration",
+    counting="carry the number from iteration to iteration",
     assigning="which every iteration repeats",
     keeping="carry the tensor, or return it, and {verb} it outside",
     drawing=("iterations repeat them", "in each iteration"),
@@ -81,14 +81,14 @@ TURNS: Final = Purpose(
 )
 BRANCHES: Final = Purpose(
     missing="whichever branch runs",
-    counting="return it and store it outside",
+    counting="return the number and store it outside",
     assigning="which happens only if the branch runs",
     keeping="return the tensor and {verb} it outside",
     drawing=("they are drawn whichever branch runs", "in the branch that runs"),
     passing="pass them as operands",
 )
 MEMBERS: Final = Purpose(
-    missing="but runs once for all batch elements",
+    missing="but vmap calls the function once for all batch elements",
     counting="count outside of the function",
     assigning="",
     keeping="return the tensor and {verb} it outside",

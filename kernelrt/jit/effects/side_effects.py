@@ -265,11 +265,11 @@ class OuterState(ClosureWalk):
         where = self._line(key)
         line = f" ({where})" if where else ""
         number = is_a(before, NUMBERS) and is_a(after, NUMBERS)
-        told = f"changes it from {short(before)} to {short(after)}" if number else (
-            "deletes it" if after is NOTHING else
-            f"sets it to {short(after)}" if after is None or is_a(after, NUMBERS) else
-            "sets it to a tensor that has no value outside of the trace" if before is NOTHING
-            or not isinstance(before, Tensor | Module) else "rebinds it"
+        told = f"changes the number from {short(before)} to {short(after)}" if number else (
+            "deletes the value" if after is NOTHING else
+            f"sets the value to {short(after)}" if after is None or is_a(after, NUMBERS) else
+            "stores a tensor that has no value outside of the trace" if before is NOTHING
+            or not isinstance(before, Tensor | Module) else "replaces the object"
         )
         way = (
             f"{purpose.counting}, or store the number in a tensor created outside, as in "
