@@ -85,9 +85,9 @@ def _reduced(module: Any, protocol: Any) -> tuple[Any, ...]:
     make, given, *rest = super(type(module), module).__reduce_ex__(max(int(protocol), 2))
     if make is not copyreg.__newobj__:  # type: ignore[attr-defined]
         raise StateError(
-            f"{kind.__name__}: cannot be copied or pickled while {', '.join(_table(module))} is "
-            "computed, as the class defines its own copying; remove the computation first, or "
-            "copy its state_dict() instead"
+            f"{kind.__name__}: the module cannot be copied or pickled while a parametrization or "
+            f"normalization computes {', '.join(_table(module))}, because the class defines its "
+            "own copying; remove the parametrization first, or copy its state_dict() instead"
         )
     return _made, (kind, _table(module), *given[1:]), *rest
 

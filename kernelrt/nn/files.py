@@ -118,7 +118,7 @@ def save(
     if target.suffix in _FOREIGN:
         raise StateError(
             f"path: expected a name that ends in .npz or .safetensors, not {str(target)!r}; "
-            f"kernelrt does not write the format that {target.suffix} stands for"
+            f"kernelrt does not write {target.suffix} files"
         )
     safe = target.suffix == _SAFE
     held = _held(state, safe=safe)
@@ -133,8 +133,8 @@ def _held(state: object, *, safe: bool) -> dict[str, Tensor]:
     for name, value in _lost(state):
         raise StateError(
             f"state: {name!r} is of type {kind_name(value)}, but files hold tensors only; convert "
-            "numbers and arrays with kernelrt.tensor, keep other values elsewhere, or write all of "
-            "it with pickle"
+            "numbers and arrays with kernelrt.tensor, keep other values elsewhere, or write the "
+            "whole state with pickle"
         )
     held = tree.tensors_by_name(state, ask_root=True)
     for name in held:
@@ -181,7 +181,9 @@ def _check_name(name: str, *, safe: bool) -> None:
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
-        raise StateError(f"state: {name!r} is not a valid name: it has a lone surrogate") from None
+        raise StateError(
+            f"state: {name!r} is not a valid name: UTF-8 cannot encode a lone surrogate"
+        ) from None
     why = None
     if safe and name == _METADATA:
         why = "the format reserves this name"
@@ -473,8 +475,8 @@ def _safe_part(name: str, value: object) -> tuple[int, int, str]:
         _broken(f"{name!r} is not described by dtype, shape and data_offsets")
     if value["dtype"] in _SAFE_LACKING:
         raise _LackingTypeError(
-            f"{name!r} has dtype {value['dtype']}, which kernelrt lacks; write it as one of "
-            f"{', '.join(_SAFE_TYPES)}, for example as BF16"
+            f"{name!r} has dtype {value['dtype']}, which kernelrt does not support; write it as "
+            f"one of {', '.join(_SAFE_TYPES)}, for example as BF16"
         )
     if not isinstance(value["dtype"], str) or value["dtype"] not in _SAFE_TYPES:
         _broken(f"{name!r} has unknown dtype {value['dtype']!r}")

@@ -851,9 +851,9 @@ class Module(Observed):
         """
         if flag(assign, "assign"):
             raise StateError(
-                "assign: a module keeps its tensors, because optimizers and plans refer to them; "
-                "leave assign out to copy the values, after module.to(dtype) where dtypes differ, "
-                "or set the attribute, as in module.weight = nn.Parameter(value)"
+                "assign: expected False, because optimizers and plans refer to the tensors of the "
+                "module; leave out assign to copy the values (after module.to(dtype) if the dtypes "
+                "differ), or set the attribute, as in module.weight = nn.Parameter(value)"
             )
         return state_dicts.copy_into(self, state_dict, strict=strict)
 

@@ -344,8 +344,8 @@ def stacked_tensors(modules: Sequence[Module]) -> dict[str, Tensor]:
             name = next(n for n in ties if ties[n] != shared[n])
             ours, theirs = (_shared(name, names[name]) for names in (shared, ties))
             raise StateError(
-                f"modules[{i}]: expected the tied tensors of the first module, but {name!r} is "
-                f"{theirs}, expected {ours}"
+                f"modules[{i}]: expected the tied tensors of the first module, where {name!r} is "
+                f"{ours}; here {name!r} is {theirs}"
             )
         if repr(module) != text:
             raise StateError(
@@ -367,10 +367,10 @@ def _described(t: Tensor, skipped: int = 0) -> tuple[tuple[Any, ...], DType, boo
 def _difference(first: dict[str, Any], found: dict[str, Any]) -> str:
     name = next(n for n in (*first, *found) if first.get(n) != found.get(n))
     if name not in found:
-        return f"it lacks the tensor {name!r}, {_in_words(first[name])}"
+        return f"it lacks the tensor {name!r} ({_in_words(first[name])})"
     if name not in first:
-        return f"it has the extra tensor {name!r}, {_in_words(found[name])}"
-    return f"{name!r} is {_in_words(found[name])}, expected {_in_words(first[name])}"
+        return f"it has the extra tensor {name!r} ({_in_words(found[name])})"
+    return f"its tensor {name!r} is {_in_words(found[name])}, instead of {_in_words(first[name])}"
 
 
 def _in_words(described: tuple[Any, ...]) -> str:

@@ -360,7 +360,7 @@ class _TransposedConvolution(_Convolution):
         ):
             if more >= max(step, apart):
                 raise ShapeError(
-                    f"output_padding: expected less than the stride {step} or the dilation "
+                    f"output_padding: expected less than the greater of stride {step} and dilation "
                     f"{apart}, not {more}"
                 )
 

@@ -114,8 +114,8 @@ def named_tensors(
 def _check_made(name: str, value: object) -> None:
     if UNMADE in getattr(value, "__dict__", ()):
         raise StateError(
-            f"{name or 'module'}: {type(value).__name__} has no parameters yet, it creates them in "
-            "its first call; call the module once with an input"
+            f"{name or 'module'}: {type(value).__name__} has no parameters yet, because it creates "
+            "them in its first call; call the module once with an input"
         )
 
 

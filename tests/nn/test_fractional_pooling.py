@@ -74,7 +74,7 @@ def test_ratios_that_leave_no_windows(ratio) -> None:
     ({"output_size": 2, "output_ratio": 0.5}, "expected exactly one of the two"),
     ({"output_ratio": 1.0}, "output_ratio: expected 2 numbers between 0 and 1"),
     ({"output_ratio": (0.5, 0.5, 0.5)}, "output_ratio: expected 2 numbers"),
-    ({"output_size": 4}, "at least 5 elements for 4 windows of 2 elements, .*, not 4$"),
+    ({"output_size": 4}, "4 windows of 2 elements, .* at least 5 elements, not 4$"),
     ({"output_size": -1}, "output_size: expected 2 numbers of at least 0"),
     ({"output_size": 2, "_random_samples": krt.ones(1, 2)}, "_random_samples: expected shape"),
 ])  # fmt: skip

@@ -178,7 +178,7 @@ def test_momentums_of_other_groups_are_refused():
     opt, _ = pair()
     schedule = ours.OneCycleLR(opt, 0.3, 60)
     before = schedule.state_dict()
-    with pytest.raises(krt.errors.StateError, match="1 groups, expected 2"):
+    with pytest.raises(krt.errors.StateError, match="momentum of 2 groups, not of 1"):
         schedule.load_state_dict({**before, "momentums": [0.5], "last_epoch": 9})
     assert schedule.state_dict() == before
 

@@ -20,7 +20,7 @@ def population():
 
 
 def test_a_norm_is_one_number_for_all(population) -> None:
-    with pytest.raises(krt.DTypeError, match=r"max_norm: .*shape \(4,\); it is one number for all"):
+    with pytest.raises(krt.DTypeError, match=r"max_norm: .*shape \(4,\); the same number"):
         population.clip_grad_norm_(np.ones(4))
     with pytest.raises(krt.DTypeError, match=r"max_norm: .*shape \(\); pass its item"):
         population.clip_grad_norm_(np.array(1.0))

@@ -306,7 +306,7 @@ def test_a_checkpoint_of_torch_is_gone_on_from(name, options):
         other(3)
         for x, y in zip(a, b, strict=True):
             np.testing.assert_allclose(x.numpy(), y.detach().numpy(), rtol=1e-6)
-    with pytest.raises(krt.errors.StateError, match=r"\[1\].*\[2, 1\]"):
+    with pytest.raises(krt.errors.StateError, match=r"\[2, 1\].*\[1\]"):
         opt.load_state_dict({"state": {}, "param_groups": [{"params": [0]}]})
 
 
@@ -440,7 +440,7 @@ def test_bad_groups_are_named():
         (krt.JitError, "add_param_group",
          krt.jit(lambda: bfgs.add_param_group({"params": a}))),
         (krt.JitError, "LBFGS", krt.jit(lambda: bfgs.step(lambda: 1.0))),
-        (krt.ShapeError, r"lr: it has 2 values.*params\[1\].* has shape \(4,\)",
+        (krt.ShapeError, r"lr: with 2 values.*params\[1\].* has shape \(4,\)",
          lambda: nn.optim.Adam(a, lr=krt.ones(2))),
     ]  # fmt: skip
     for kind, text, call in bad:
@@ -605,7 +605,7 @@ def test_what_state_dicts_cannot_have_is_refused():
         opt.state_dict()
     params, opt, train = heavy([1.0])
     train(1)
-    with pytest.raises(StateError, match=r"'state\.1\.momentum', the optimizer has 1 parameters"):
+    with pytest.raises(StateError, match=r"'state\.1\.momentum', because the optimizer has 1"):
         opt.load_state_dict({**opt.state_dict(), "state.1.momentum": krt.ones(1)})
     with pytest.raises(StateError, match="missing: 'lr'"):
         opt.load_state_dict({"numbers.0.step": 7})

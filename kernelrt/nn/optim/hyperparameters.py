@@ -113,7 +113,7 @@ def _named(value: object) -> str:
     if not shape:
         return f"{text}; pass its item()"
     if len(shape) == 1:
-        return f"{text}; it is one number for all members of a population"
+        return f"{text}; the same number applies to all members of a population"
     return f"{text}; for a number per member of a population pass an array of shape (members,)"
 
 

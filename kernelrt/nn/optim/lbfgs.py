@@ -264,14 +264,15 @@ class LBFGS(Optimizer):
         """
         if "param_groups" in state_dict:
             raise StateError(
-                "state_dict: LBFGS cannot load a state dict of PyTorch; start with a new history"
+                "state_dict: LBFGS cannot load a state dict of PyTorch; use a new LBFGS, which "
+                "starts with an empty history"
             )
         found = state_dicts.copy_into(
             self, {k: v for k, v in state_dict.items() if k not in _HISTORY}, strict=strict
         )
         held = {k: _array(v) for k, v in state_dict.items() if k in _HISTORY}
         if held and len(held) < len(_HISTORY):
-            raise StateError(f"state_dict: missing {sorted(_HISTORY - set(held))}")
+            raise StateError(f"state_dict: the keys {sorted(_HISTORY - set(held))} are missing")
         if held and held["d"].shape != (size := sum(p.numel() for p in self.params),):
             raise StateError(f"state_dict: 'd' has shape {held['d'].shape}, expected ({size},)")
         self._memory = _Memory.of(held) if held else None
@@ -353,7 +354,10 @@ def _number(loss: object) -> float:
     if isinstance(loss, Tensor):
         return float(loss.item())
     if not isinstance(loss, int | float | np.floating):
-        raise DTypeError(f"closure: expected it to return the loss, not {type(loss).__name__}")
+        raise DTypeError(
+            "closure: expected a function that returns the loss, but it returned a value of type "
+            f"{type(loss).__name__}"
+        )
     return float(loss)
 
 

@@ -54,7 +54,8 @@ def checked(name: str, value: Any, rule: Hyperparameter[Any]) -> Any:
         return rule.check(name, value)
     if not rule.live:
         raise DTypeError(
-            f"{name}: expected one value for all members, because it decides how steps are computed"
+            f"{name}: expected one value for all members, because {name} decides how steps are "
+            "computed"
         )
     arrays = [numbers_of(name, p) if is_vector(p) else p for p in parts]
     (count,) = sizes_of(name, arrays)
@@ -93,9 +94,9 @@ def check_fit(kind: type[Any], params: Sequence[Tensor], name: str, count: int) 
     for i, param in enumerate(params):
         if not param.ndim or param.dims[0] != count:
             raise ShapeError(
-                f"{name}: it has {count} values, one for each member, so params[{i}] needs a first "
-                f"axis of size {count}, but has shape {format_shape(param.dims)}; stack the "
-                "members with kernelrt.nn.stack_modules"
+                f"{name}: with {count} values, one for each member, params[{i}] needs a first axis "
+                f"of size {count}, but has shape {format_shape(param.dims)}; stack the members "
+                "with kernelrt.nn.stack_modules"
             )
 
 
@@ -128,8 +129,9 @@ def changes(
             s.dims != p.dims for s, p in zip(held, group.params, strict=True)
         ):
             raise ShapeError(
-                f"{group.called}: its state {name!r} has other shapes than the parameters, so "
-                "members cannot have separate hyperparameters; give one value for all members"
+                f"{group.called}: the state {name!r} of the optimizer differs in shape from the "
+                "parameters, so members cannot have separate hyperparameters; give one value for "
+                "all members"
             )
     whole = [*group.params, *(g for _, _, g in active), *states, *vectors.values()]
     stacks = {id(t): t.uop for t in whole}
@@ -148,9 +150,9 @@ def changes(
             found.append((target, Tensor._of(made.value)))  # noqa: SLF001
         else:
             raise ShapeError(
-                f"{group.called}: its step computes one number for all members together from "
-                f"{', '.join(sorted(vectors))}, which has a value for each member; give one value "
-                "for all members"
+                f"{group.called}: the optimizer combines the parameters of all members into one "
+                f"number, so {', '.join(sorted(vectors))} cannot have a value for each member; "
+                "give one value for all members"
             )
     trace.close()
     return found

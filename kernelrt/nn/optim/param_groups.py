@@ -79,7 +79,9 @@ class Group(MutableMapping[str, Any]):
         for name, value in values.items():
             if name in rules:
                 if "_" + name in self.__dict__:
-                    raise UnknownNameError(f"{name}: this name is reserved in parameter groups")
+                    raise UnknownNameError(
+                        f"{name}: this name is reserved in parameter groups; use another name"
+                    )
                 self._begin(name, member_hyperparameters.checked(name, value, rules[name]))
             else:
                 self.__dict__[_KEPT + self._known(name)] = value
@@ -125,7 +127,9 @@ class Group(MutableMapping[str, Any]):
 
     def __delitem__(self, name: str) -> None:
         if name in self._rules or name in ("lr", "params"):
-            raise UnknownNameError(f"{name}: cannot be deleted, every group needs it")
+            raise UnknownNameError(
+                f"{name}: the key cannot be deleted, because every parameter group needs it"
+            )
         self._check_untraced(name)
         if self.__dict__.pop(_KEPT + name, modes.MISSING) is modes.MISSING:
             raise KeyError(name)
@@ -288,8 +292,9 @@ class Group(MutableMapping[str, Any]):
         """
         if member_hyperparameters.is_vector(value) and not self.rate.ndim:
             raise ShapeError(
-                "lr: expected one number, because the optimizer was created with one and plans "
-                "read one; for a rate per member, create the optimizer with a vector as lr"
+                "lr: expected one number, because the optimizer was created with one number and "
+                "its plans read one number; for a rate per member, create the optimizer with a "
+                "vector as lr"
             )
         if not isinstance(value, Tensor):
             several = member_hyperparameters.is_vector(value)

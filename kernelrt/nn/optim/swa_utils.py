@@ -233,7 +233,7 @@ class AveragedModel(Module):
         mine, other = (_split(m, both=self.use_buffers) for m in (self.module, model))
         for (name, a), (_, b) in zip(mine[0] + mine[1], other[0] + other[1], strict=True):
             if a.shape != b.shape:
-                raise ShapeError(f"model: {name} has shape {b.shape}, expected {a.shape}")
+                raise ShapeError(f"model: expected {name} of shape {a.shape}, not {b.shape}")
         averaged, values = ([t for _, t in side[0]] for side in (mine, other))
         with no_grad():
             first = self.n_averaged == 0

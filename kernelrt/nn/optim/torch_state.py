@@ -29,7 +29,8 @@ def read(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, Any]:
     sizes, others = [len(g.params) for g in groups], [len(g["params"]) for g in saved]
     if sizes != others:
         raise StateError(
-            f"state_dict: its groups have {others} parameters, expected {sizes} as in the optimizer"
+            f"state_dict: expected groups of {sizes} parameters, as in the optimizer, not of "
+            f"{others}"
         )
     found: dict[str, Any] = {}
     start = 0

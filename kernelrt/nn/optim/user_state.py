@@ -38,8 +38,8 @@ def _entries(optimizer: Optimizer) -> OwnState:
         if id(key) not in places:
             raise StateError(
                 f"state: expected parameters of {type(optimizer).__name__} as keys, not "
-                f"{kind_name(key)} {key!r}; keep state of all parameters as an attribute, and "
-                "define state_dict and load_state_dict"
+                f"{kind_name(key)} {key!r}; keep state that all parameters share as an attribute, "
+                "and define state_dict and load_state_dict"
             )
         for name, value in values.items():
             if name not in theirs[id(key)]:
@@ -102,7 +102,7 @@ def taken(
             continue
         if int(place) >= count:
             raise StateError(
-                f"state_dict: unexpected {key!r}, the optimizer has {count} parameters"
+                f"state_dict: unexpected key {key!r}, because the optimizer has {count} parameters"
             )
         source = state_dicts.read(key, value)
         own[int(place), name] = source.item() if kind == _NUMBERS else source

@@ -273,7 +273,10 @@ def remove_parametrizations(
         if is_parameter(original):
             value.requires_grad_(original.requires_grad)
     elif len(made.originals) > 1:
-        raise StateError("leave_parametrized: expected True, as the tensor has several originals")
+        raise StateError(
+            "leave_parametrized: expected True, because the tensor is computed from several "
+            "originals, of which none can replace it"
+        )
     else:
         value = original
     held = module.__dict__[_HELD]

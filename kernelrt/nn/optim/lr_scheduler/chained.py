@@ -36,7 +36,7 @@ class _Composed(LRScheduler):
         parts = found.pop("_schedulers")
         if len(parts) != len(self._schedulers):
             raise StateError(
-                f"state_dict: it has {len(parts)} schedules, expected {len(self._schedulers)}"
+                f"state_dict: expected {len(self._schedulers)} schedules, not {len(parts)}"
             )
         for schedule, held in zip(self._schedulers, parts, strict=True):
             schedule.load_state_dict(held)

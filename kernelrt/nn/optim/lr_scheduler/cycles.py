@@ -156,8 +156,8 @@ class _Cycle(LRScheduler):
         momentums = found.pop("momentums", [])
         if self.cycle_momentum and len(momentums) != len(self._groups):
             raise StateError(
-                f"state_dict: it has the momentum of {len(momentums)} groups, expected "
-                f"{len(self._groups)}"
+                f"state_dict: expected the momentum of {len(self._groups)} groups, not of "
+                f"{len(momentums)}"
             )
         self.__dict__.update(found)
         for group, value in zip(self._groups, momentums, strict=False):

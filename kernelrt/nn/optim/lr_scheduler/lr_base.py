@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, JitError, ShapeError, StateError
 from kernelrt.nn.optim.hyperparameters import any_number
 from kernelrt.nn.optim.optimizer import Optimizer
@@ -212,7 +213,7 @@ def outside(schedule: object) -> None:
 def check_optimizer(value: object) -> Optimizer:
     """Return an optimizer after checking its type."""
     if not isinstance(value, Optimizer):
-        raise DTypeError(f"optimizer: expected an Optimizer, not {type(value).__name__}")
+        raise DTypeError(f"optimizer: expected an Optimizer, not {kind_name(value)}")
     return value
 
 
