@@ -109,7 +109,7 @@ class PlanAccessors(PlanCore):
         """
         buffers = self._memory.buffers
         if any(b is None for b in buffers):
-            raise PlanReleasedError("the plan's buffers were released")
+            raise PlanReleasedError("the plan's buffers were released; prepare the plan again")
         return tuple(b for b in buffers if b is not None)
 
     def buffer_at(self, index: int) -> Buffer | None:

@@ -690,8 +690,8 @@ class ExecutionPlanBuilder:
             fits &= whole.covers(here) and here.start - whole.start == op.byte_offset
         if not fits:
             raise PlanBuildError(
-                f"{op.label}: buffer {part} is not bytes {op.byte_offset} to "
-                f"{op.byte_offset + op.nbytes} of buffer {base}"
+                f"{op.label}: expected buffer {part} to be bytes {op.byte_offset} to "
+                f"{op.byte_offset + op.nbytes} of buffer {base}, but it is other memory"
             )
 
     def _check_written(self, ops: Sequence[PreparedOp], layout: Layout) -> None:

@@ -90,8 +90,8 @@ def _vals_for_call(callee: FfiFunction) -> dict[str, int]:
         return sizes
     if len(seen) > EACH_MOST:
         raise ShapeError(
-            f"{callee.name}: {len(seen)} operands and results; a C function that is mapped or not "
-            f"pure has at most {EACH_MOST}"
+            f"{callee.name}: {len(seen)} operands and results together, but a C function that vmap "
+            f"maps, or that is called with pure=False, takes at most {EACH_MOST}"
         )
     head = {"#rows": callee.calls, "#bufs": len(seen), "#function": callee.address}
     slots = {f"#slot{k}": k for k, _, _ in seen}

@@ -360,7 +360,10 @@ def _build(asts: Sequence[UOp], device: str) -> list[CachedKernel]:
 def _target(device: str) -> _Target:
     target = opened(device)
     if target.renderer is None:
-        raise DeviceError(f"device {device!r} has no renderer; give it compiled kernels")
+        raise DeviceError(
+            f"device {device!r} has no renderer to compile kernels from graphs; pass compiled "
+            "kernels"
+        )
     return _Target(target, target.renderer)
 
 

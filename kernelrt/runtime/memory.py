@@ -189,8 +189,8 @@ class PlanMemory:
         entry = entries[index]
         if entry.buffer is None or entry.base is not None:
             raise PlanBuildError(
-                f"index: cannot rebind buffer {index}: it was not given to the plan; it is a view, "
-                "a port or allocated by the plan"
+                f"index: cannot rebind buffer {index}, because it was not given to the plan: the "
+                "buffer is a view, a port, or memory that the plan allocated"
             )
         if buffer.dtype is not entry.dtype:
             raise DTypeError(
@@ -200,8 +200,8 @@ class PlanMemory:
             raise ShapeError(f"buffer: expected {entry.size} elements, not {buffer.size}")
         if buffer.readonly and self.writes(index):
             raise PlanBuildError(
-                f"buffer: expected a writable one, as the plan writes buffer {index}, not a "
-                "read-only one"
+                f"buffer: expected writable memory, because the plan writes buffer {index}, not "
+                "read-only memory"
             )
 
     def _check_overlap(self, new: Mapping[int, Buffer]) -> None:
@@ -365,5 +365,5 @@ class _Window:
 
 def _alive(buffer: Buffer | None, index: int) -> Buffer:
     if buffer is None:
-        raise PlanReleasedError(f"buffer {index} of the plan was released")
+        raise PlanReleasedError(f"buffer {index} of the plan was released; prepare the plan again")
     return buffer

@@ -39,17 +39,18 @@ def moved_with(
         if preparation.writes(i):
             if here.meets(there) or after.meets(there):
                 raise PlanBuildError(
-                    f"index: buffer {index} or the new buffer holds values that the plan's "
-                    "preparation computes; rebind the buffers that it computes them from"
+                    f"index: the preparation of the plan computes the values of buffer {index} or "
+                    "of the new buffer; rebind the buffers that these values are computed from"
                 )
         elif here.meets(there) and i not in moved:
             raise PlanBuildError(
-                f"index: the plan's preparation reads buffer {index} together with memory around "
-                "it; make a new plan, for example by tracing the function with the other memory"
+                f"index: the preparation of the plan reads buffer {index} together with the memory "
+                "around this buffer; make a new plan, for example by tracing the function with the "
+                "other memory"
             )
         elif after.meets(there) and memory.writes(index):
             raise PlanBuildError(
-                f"buffer: the plan writes buffer {index}, and the plan's preparation reads these "
-                "bytes; bind a copy"
+                f"buffer: the plan writes buffer {index}, but the preparation of the plan reads "
+                "the bytes of the new buffer; bind a copy"
             )
     return moved

@@ -71,8 +71,9 @@ def _check_body(op: PreparedRegion, number: int, body: ExecutionPlan) -> None:
         )
     if written := body.state:
         raise PlanBuildError(
-            f"{who} writes to a given buffer of {written[0].size} {written[0].dtype.name}; let it "
-            "write to a port, and bind the port to the buffer"
+            f"{who} writes to a buffer that it was given ({written[0].size} "
+            f"{written[0].dtype.name}); let the body write to a port, and bind the port to the "
+            "buffer"
         )
     ports = set(body.ports)
     bound = [b for b in op.bindings if b.body == number]
@@ -123,7 +124,7 @@ def check_ranges(op: PreparedRegion, layout: Layout) -> None:
             needed.add(binding.slot)
     if missing := needed.difference(op.output_indices):
         raise PlanBuildError(
-            f"{op.label}: output_indices: slot {min(missing)} is written; add it"
+            f"{op.label}: output_indices: slot {min(missing)} is written, but missing; add the slot"
         )
     for number, body in enumerate(op.bodies):
         bindings = [b for b in op.bindings if b.body == number and b.slot >= 0]
@@ -136,8 +137,8 @@ def _check_binding(op: PreparedRegion, binding: PortBinding, entries: list[Entry
     if binding.slot < 0:
         if port.dtype is not dt.int64 or port.size != 1 or binding.stride:
             raise PlanBuildError(
-                f"{who}: the iteration number is 1 int64 with stride 0, not {port.size} "
-                f"{port.dtype.name} with stride {binding.stride}"
+                f"{who}: expected a port of 1 int64 with stride 0 for the iteration number, not "
+                f"{port.size} {port.dtype.name} with stride {binding.stride}"
             )
         return
     entry = entries[binding.slot]

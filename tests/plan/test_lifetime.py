@@ -275,7 +275,7 @@ def test_rebind_checks_size_type_and_place(plan):
         plan.rebind(0, Buffer(8, dt.int64))
     with pytest.raises(DTypeError, match="int64"):
         plan.rebind(0, Buffer(16, dt.float64))
-    with pytest.raises(PlanBuildError, match="buffer 2: it was not given to the plan"):
+    with pytest.raises(PlanBuildError, match="buffer 2, because it was not given to the plan"):
         plan.rebind(2, Buffer(16, dt.int64))
     with pytest.raises(PlanBuildError, match="no buffer 9"):
         plan.rebind(9, Buffer(16, dt.int64))

@@ -51,7 +51,7 @@ def refused(match: str, bindings=None, *, body=None, outputs=(0,), **options):
         ("condition_slot: expected a buffer of bool", None, {"condition_slot": 1}),
         ("count_slot: 2 is neither", None, {"count_slot": 2}),
         ("choice_slot is 0, and the number of bodies is 1", None, {"choice_slot": 0}),
-        ("the iteration number is 1 int64", [(0, 0, 0), (0, 1, -1)], {}),
+        ("expected a port of 1 int64", [(0, 0, 0), (0, 1, -1)], {}),
     ],
 )
 def test_what_does_not_fit_is_named(match, bindings, options):
@@ -65,7 +65,7 @@ def test_bodies_with_variables_or_state_are_refused():
     body = Body(2)
     state = body.builder.add_buffer(Buffer.wrap(np.zeros(WIDTH, np.int64)))
     body.scale(state, 0, 2)
-    refused("writes to a given buffer", body=body.builder.build())
+    refused("writes to a buffer that it was given", body=body.builder.build())
 
 
 def test_ports_that_never_meet_in_a_turn_may_share_a_buffer():
