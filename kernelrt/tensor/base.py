@@ -317,8 +317,8 @@ class TensorBase(LazyHandle):
             node, before = other.uop, cast("UOp | None", self._uop)
             if self._address is not None:
                 raise GradientError(
-                    "a finalizer or signal handler computed the tensor during this write, and a "
-                    "write to a computed tensor records no history; repeat the write"
+                    "a finalizer or signal handler computed the tensor during this write, and "
+                    "writes to computed tensors record no history; repeat the write"
                 )
             done = exchange(self, before, node, writes)
         state.births[0] += 1

@@ -207,6 +207,6 @@ def test_of_the_filters_over_many_images(count, size, channels):
 def test_filters_of_a_size_known_at_run_time_are_refused_by_name(axis):
     n = krt.Variable("n", 1, 8)
     step = krt.jit(lambda x, w: x.conv_transpose1d(w), dynamic={"w": {axis: n}})
-    wanted = f"conv_transpose1d: .* of axis {axis} is known"
+    wanted = f"conv_transpose1d: axis {axis} needs a fixed size"
     with pytest.raises(krt.errors.ShapeError, match=wanted):
         step(np.ones((2, 3, 5), np.float32), np.ones((3, 4, 2), np.float32))

@@ -134,7 +134,7 @@ WRONG = [
     (lambda: krt.ones(2, 3).sum_to_size(2, 2), ShapeError, r"size: \(2, 2\) does not broadcast"),
     (lambda: krt.ones(2, 3, 4).H, ShapeError, "H: expected a matrix"),
     (lambda: krt.gradient(krt.ones(1)), ShapeError, "input: expected at least 2 values along"),
-    (lambda: krt.gradient(krt.ones(3), spacing=(1, 2)), ShapeError, "spacing: expected a number"),
+    (lambda: krt.gradient(krt.ones(3), spacing=(1, 2)), ShapeError, "spacing: expected one num"),
     (lambda: krt.gradient(krt.ones(3), edge_order=3), ShapeError, "edge_order: expected 1 or 2"),
     (lambda: krt.unravel_index(krt.ones(2), (2, 3)), DTypeError, "indices: expected integers"),
     (lambda: [i.tolist() for i in krt.unravel_index(krt.tensor([6]), (2, 3))], IndexBoundsError,

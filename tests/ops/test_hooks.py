@@ -216,7 +216,7 @@ def test_backward_to_inputs_that_are_none():
     x = krt.tensor(DATA, requires_grad=True)
     with pytest.raises(DTypeError, match=r"inputs\[0\]: expected a Tensor, not float"):
         (x * 2).sum().backward(inputs=[1.0])
-    with pytest.raises(GradientError, match=r"inputs\[0\]: expected a tensor created with"):
+    with pytest.raises(GradientError, match=r"inputs\[0\]: expected a tensor that requires"):
         (x * 2).sum().backward(inputs=[krt.ones(2)])
     with pytest.raises(ShapeError, match="inputs: expected at least one"):
         (x * 2).sum().backward(inputs=[])

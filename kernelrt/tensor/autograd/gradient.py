@@ -301,8 +301,8 @@ def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
         )
     if tensor._plain or not tensor.requires_grad:
         raise GradientError(
-            f"inputs[{i}]: expected a tensor created with requires_grad=True, or a result of "
-            "operations on one, not one without"
+            f"inputs[{i}]: expected a tensor that requires a gradient; create it with "
+            "requires_grad=True, or compute it from tensors that require gradients"
         )
     with state.enable_grad():
         node = tensor.uop
@@ -312,10 +312,10 @@ def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
         return node.arg
     if node.op in PASSED_BY:
         raise GradientError(
-            f"inputs[{i}]: the tensor is a view or a negative of another tensor ({node.op.name}), "
-            "and graphs do not keep these as separate nodes; take the gradient of the other "
-            "tensor, or compute the output from a clone() of this tensor, or call retain_grad() "
-            "on this tensor before it is used"
+            f"inputs[{i}]: the tensor is a view or the negative of another tensor, and gradients "
+            "flow to that tensor without passing this one; take the gradient of the other tensor, "
+            "or compute the output from a clone() of this tensor, or call retain_grad() on this "
+            "tensor before it is used"
         )
     return node
 

@@ -53,9 +53,9 @@ class ConsumedGradient:
     def error(self) -> GradientError:
         """Return the error that reading the gradient raises."""
         return GradientError(
-            f"grad: {self.function} clears this gradient, computes it and uses it in an "
-            "optimizer's step, so its plan does not store it; keep it with "
-            "jit(keep_grads=True), or return the values you need from the function"
+            f"grad: {self.function} clears, computes and uses this gradient in one call, so the "
+            "plan of the function does not store it; keep gradients with jit(keep_grads=True), or "
+            "return the values you need from the function"
         )
 
 

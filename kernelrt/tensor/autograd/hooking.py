@@ -249,9 +249,10 @@ def _tag_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
         used = tensor._used
         if used and base.op in PASSED_BY:
             raise GradientError(
-                f"{name}: the tensor is a view or a negative of another tensor ({base.op.name}) "
-                f"and was used already, so gradients may bypass it; call {name} right after the "
-                "tensor is created, or on a clone() that later operations use"
+                f"{name}: the tensor is a view or the negative of another tensor and was used "
+                "already, so gradients may flow to the other tensor without passing this one; call "
+                f"{name} right after the tensor is created, or on a clone() that later operations "
+                "use"
             )
         new = Hooked(tensor)
         marked = mark(base, new)

@@ -115,7 +115,9 @@ def grad(
     ends = [end_of(t, i) for i, t in enumerate(wanted)]
     if grad_outputs is not None:
         if gradient is not None:
-            raise GradientError("grad_outputs: it is an alias of gradient; pass only one of them")
+            raise GradientError(
+                "grad_outputs: grad_outputs is an alias of gradient; pass only one of the two"
+            )
         gradient = grad_outputs
     seeds = _seeds(outputs, gradient)
     asked = wanted_of(wanted, ends)

@@ -169,7 +169,7 @@ class Stale:
             f"{what}: a tensor that this result was computed from has been assigned since, so "
             "the gradient can no longer be computed; call backward() before the assignment "
             "(optimizer.step() is one), pass a tensor h from one step to the next as h.detach(), "
-            "and make assignments in hooks of leaves only, not in hooks of results"
+            "and assign only in hooks of leaves, not in hooks of results"
         )
 
 

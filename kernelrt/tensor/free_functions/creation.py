@@ -771,13 +771,13 @@ def arange(
     if isinstance(end, UOp) or isinstance(start, UOp):
         if step != 1 or not whole:
             raise ShapeError(
-                "arange: if an end is a Variable, start and end must be integers and step must be 1"
+                "arange: if start or end is a Variable, both must be integers and step must be 1"
             )
         assert isinstance(start, int | UOp)
         assert isinstance(end, int | UOp)
         if (missing := lacking(end, start)) is not None:
             raise ShapeError(
-                f"end: expected at least start, {format_size(start)}, not "
+                f"end: expected at least start ({format_size(start)}), not "
                 f"{format_size(end)}{missing}"
             )
         count: Dim = build.difference(end, start)
@@ -798,7 +798,10 @@ def arange(
             start, step, whole = int(start), int(step), True
             if wanted is dt.int64:
                 if step == 0:
-                    raise ShapeError("step: expected a number whose whole part is not 0 for int64")
+                    raise ShapeError(
+                        "step: expected at least 1 or at most -1 for int64, because the fraction "
+                        "is dropped"
+                    )
                 count = max(0, -((start - int(end)) // step))
     if whole and isinstance(start, int) and isinstance(count, int) and count:
         kind = wanted if wanted.is_int else dt.int64

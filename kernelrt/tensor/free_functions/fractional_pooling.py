@@ -71,8 +71,8 @@ class Fractions:
         for size, count, kernel in zip(sizes, counts, self.kernel, strict=True):
             if count + kernel - 1 > size:
                 raise ShapeError(
-                    f"{self.name}: expected an axis of at least {count + kernel - 1} elements for "
-                    f"{count} windows of {kernel} elements, which all start at different elements, "
+                    f"{self.name}: {count} windows of {kernel} elements, which all start at "
+                    f"different elements, need an axis of at least {count + kernel - 1} elements, "
                     f"not {size}"
                 )
         return counts

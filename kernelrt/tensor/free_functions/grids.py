@@ -118,7 +118,8 @@ def gradient(
     given = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
     if isinstance(spacing, TensorBase) or len(given) != len(axes):
         raise ShapeError(
-            f"spacing: expected a number, or a number or Tensor for each of the {len(axes)} axes"
+            f"spacing: expected one number, or a number or a Tensor for each of the {len(axes)} "
+            "axes"
         )
     return tuple(
         _slopes(values, axis, apart, order) for axis, apart in zip(axes, given, strict=True)

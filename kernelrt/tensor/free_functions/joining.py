@@ -75,7 +75,7 @@ def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
         parts = [p for p in parts if p.dims != (0,)] or parts
     first = parts[0]
     if first.ndim == 0:
-        raise ShapeError("tensors: scalars cannot be joined; use stack")
+        raise ShapeError("tensors: scalars cannot be concatenated; use stack")
     axis = axis_of(dim, first.ndim)
     for i, part in enumerate(parts):
         if part.ndim != first.ndim or not all(

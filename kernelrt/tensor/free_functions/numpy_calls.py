@@ -385,8 +385,8 @@ def call(function: Any, args: Any, options: Any) -> Any:
         bound = inspect.signature(do).bind(*args, **kept)
     except TypeError as error:
         raise DTypeError(
-            f"numpy.{path}: kernelrt's version for tensors refuses the arguments: {error}; change "
-            f"them, or call numpy.{path}(x.numpy(), ...)"
+            f"numpy.{path}: kernelrt's version for tensors does not accept the arguments: {error}; "
+            f"change the arguments, or call numpy.{path}(x.numpy(), ...)"
         ) from None
     return do(*bound.args, **bound.kwargs)
 

@@ -279,8 +279,8 @@ class ConvolutionMethods(_Below):
             raise ShapeError(f"groups: {groups} does not divide the {outputs} output channels")
         if w.shape[1] != channels // groups:
             raise ShapeError(
-                f"weight: expected {channels // groups} channels (axis 1) for an input with "
-                f"{channels} in {groups} groups, not {w.shape[1]}"
+                f"weight: expected size {channels // groups} on axis 1, for an input with "
+                f"{channels} channels in {groups} groups, not {w.shape[1]}"
             )
         strides = per_axis(stride, n, "stride", least=1)
         dilations = per_axis(dilation, n, "dilation", least=1)
@@ -292,7 +292,7 @@ class ConvolutionMethods(_Below):
             padded = total((lo, size, hi))
             if (end := lacking(padded, d * (k - 1) + 1)) is not None:
                 raise ShapeError(
-                    f"{name}: a kernel of {k} taps with dilation {d} does not fit in an axis of "
+                    f"{name}: a kernel of size {k} with dilation {d} does not fit in an axis of "
                     f"{format_size(padded)} elements, padding included{end}"
                 )
         return self._of(convolve(x, filters, windows))._with_bias(bias, outputs, n)
@@ -357,8 +357,8 @@ class ConvolutionMethods(_Below):
         """Check the ranks and `groups`; return the numbers of input channels and of filters."""
         if self.ndim != n + 2 or w.ndim != n + 2:
             raise ShapeError(
-                f"{name}: expected an input of {n + 1} or {n + 2} axes and a weight of {n + 2}, "
-                f"not {self.ndim} and {w.ndim}"
+                f"{name}: expected an input of {n + 1} or {n + 2} axes and a weight of {n + 2} "
+                f"axes, not {self.ndim} and {w.ndim} axes"
             )
         channels, filters = self._static_size(1, name), w._static_size(0, name)
         if groups < 1 or channels % groups:

@@ -264,8 +264,8 @@ class ImageMethods(_Below):
         rows, columns = seen.shape[k : k + 2]
         if same(rows, 0) or same(columns, 0):
             raise ShapeError(
-                f"kernel_size: windows of {taps} with dilation {apart} do not fit in an image of "
-                f"shape {format_shape(node.shape[k:])}, padding included"
+                f"kernel_size: windows of size {taps} with dilation {apart} do not fit in an image "
+                f"of shape {format_shape(node.shape[k:])}, padding included"
             )
         seen = build.permute(seen, (*range(k), k + 2, k + 3, k, k + 1))
         lead = node.shape[: k - 1]

@@ -182,7 +182,8 @@ class IndexingMethods(_Below):
             ends = [build.difference(last, end) if back else end for end in (start, stop)]
             raise ShapeError(
                 f"index: the slice {format_shape(tuple(ends))} of axis {axis} could have a "
-                "negative length for some values of its Variables"
+                "negative length for some values of its Variables; narrow the bounds of the "
+                "Variables"
             )
         node = whole._live()
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
@@ -607,7 +608,9 @@ class IndexingMethods(_Below):
     def _count_of_classes(self) -> int:
         """Compute the greatest element plus 1; at least 1."""
         if build.has_zero(self.dims):
-            raise ShapeError("num_classes: expected a number for an empty tensor, not -1")
+            raise ShapeError(
+                "num_classes: expected a number of at least 1 for an empty tensor, not -1"
+            )
         return max(1, int(elements(self, "one_hot", "pass num_classes=").max()) + 1)
 
 

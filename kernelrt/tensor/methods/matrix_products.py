@@ -80,8 +80,8 @@ class ContractionMethods(_Below):
         if not same(a.shape[-1], inner):
             raise ShapeError(
                 f"matmul: shapes {format_shape(a.shape)} and {format_shape(b.shape)} do not fit: "
-                f"the last axis of the first has {a.shape[-1]} elements, the "
-                f"{'second to last' if len(b.shape) > 1 else 'only'} axis of the second {inner}"
+                f"the last axis of the first has {a.shape[-1]} elements, but the "
+                f"{'second to last' if len(b.shape) > 1 else 'only'} axis of the second has {inner}"
             )
         return self._of(matrix_product(a, b))
 

@@ -666,8 +666,8 @@ class MovementMethods(_Below):
         size = self.dims[axis]
         if not isinstance(size, int):
             raise ShapeError(
-                f"{name}: the size {format_size(size)} of axis {axis} is known only at run time, "
-                f"but must be fixed; compute with x.shape[{axis}] and on the axis as a whole, or "
+                f"{name}: axis {axis} needs a fixed size, but its size {format_size(size)} is "
+                f"known only at run time; use x.shape[{axis}] and operations on the whole axis, or "
                 "leave the axis out of dynamic"
             )
         return size
@@ -716,8 +716,9 @@ class MovementMethods(_Below):
         spare = build.difference(size, end)
         if min(dim_span(d)[0] for d in (start, length, spare)) < 0:
             raise ShapeError(
-                f"start, length: the slice {format_shape((start, length))} does not lie inside of "
-                f"axis {axis} of {format_shape(self.dims)}"
+                f"start, length: a slice of {format_size(length)} elements from "
+                f"{format_size(start)} on does not fit in axis {axis} of shape "
+                f"{format_shape(self.dims)}"
             )
         return self._between(axis, start, end)
 

@@ -169,7 +169,9 @@ class DrawingMethods(_Below):
                 f"multinomial: expected shape (c,) or (n, c), not shape {format_shape(self.dims)}"
             )
         if build.has_zero(self.dims[-1:]):
-            raise ShapeError("multinomial: expected a last axis with elements to draw from, not 0")
+            raise ShapeError(
+                "multinomial: expected a last axis of at least one element, not of size 0"
+            )
         chances = self.detach().cast(dt.float64)
         size = self.dims[-1]
         least, most = chances.amin(-1, keepdim=True), chances.amax(-1, keepdim=True)

@@ -207,8 +207,8 @@ class PartMethods(_Below):
             return not stored and bool(self._lineage or (new is not None and new._lineage))
         if bare or (trace is not None and self.is_realized):
             raise GradientError(
-                f"{'self' if own else 'value'}: it requires a gradient, but an assignment to a "
-                "parameter, or to a tensor from outside of the traced function, records no "
+                f"{'self' if own else 'value'}: the tensor requires a gradient, but an assignment "
+                "to a parameter, or to a tensor from outside of the traced function, records no "
                 "history. Join the parts with kernelrt.stack, cat or where, or assign to a tensor "
                 "that kernelrt.zeros creates; if no gradient is meant to flow, pass value.detach() "
                 "or use kernelrt.no_grad()"
@@ -242,8 +242,9 @@ class PartMethods(_Below):
         if views.is_detached(self):
             if state.local.grad and new.requires_grad:
                 raise GradientError(
-                    "value: it requires a gradient, but a detached view records no history; pass "
-                    "value.detach() if no gradient is meant to flow, or write to a clone()"
+                    "value: the tensor requires a gradient, but a detached view records no "
+                    "history; pass value.detach() if no gradient is meant to flow, or write to a "
+                    "clone()"
                 )
             value = new = value.detach()
         # Reading and writing the whole must be one step, or another thread's write could be lost.

@@ -524,7 +524,7 @@ class OrderingMethods(_Below):
             shares = self._lift(q, "q")
             if shares.ndim > 1 or not shares.dtype.is_float:
                 raise ShapeError(
-                    f"q: expected floats along one axis at most, not {shares.dtype.name} of shape "
+                    f"q: expected a float or a vector of floats, not {shares.dtype.name} of shape "
                     f"{format_shape(shares.dims)}"
                 )
 
@@ -649,11 +649,14 @@ class OrderingMethods(_Below):
         wanted = self._lift(values, "values")
         flag(right, "right")
         if side not in (None, "left", "right") or (side == "left" and right):
-            raise ShapeError(f"side: expected 'left' or 'right', consistent with right, not {side}")
+            raise ShapeError(
+                "side: expected 'left' or 'right', and not 'left' with right=True, but got "
+                f"{side!r}"
+            )
         if sequence.ndim != 1 and not build.same_shape(sequence.dims[:-1], wanted.dims[:-1]):
             raise ShapeError(
-                f"values: expected the leading axes {format_shape(sequence.dims[:-1])}, not the "
-                f"shape {format_shape(wanted.dims)}"
+                f"values: expected the leading axes {format_shape(sequence.dims[:-1])} of "
+                f"sorted_sequence, not the shape {format_shape(wanted.dims)}"
             )
         a, b = sequence._searched(wanted)
         out = insertions(a, b, behind=right or side == "right")

@@ -99,7 +99,7 @@ def terms(equation: str, ranks: Sequence[int]) -> tuple[list[Term], Term]:
     known = set(itertools.chain(*named)) | set(dots)
     for letter in result:
         if letter not in known or result.count(letter) > 1:
-            what = "twice" if letter in known else "but no operand has it"
+            what = "which may occur only once" if letter in known else "which no operand has"
             raise ShapeError(f"equation: the result of {equation!r} has {letter!r}, {what}")
     return named, result
 

@@ -338,7 +338,7 @@ def check_labels(labels: UOp, classes: Dim, name: str) -> UOp:
     """Return class labels as int64, with a run-time check that they are in [0, classes)."""
     if not labels.dtype.is_int:
         raise DTypeError(
-            f"{name}: labels are integers, not {labels.dtype.name}; cast class numbers to an "
+            f"{name}: expected integer labels, not {labels.dtype.name}; cast class numbers to an "
             "integer type, as in y.long(), and replace NaN before"
         )
     return checked(labels, classes)

@@ -117,7 +117,7 @@ def check_fits(value: _Value, dtype: DType, name: str) -> None:
         if not (dt.holds(dtype, low) and dt.holds(dtype, high)):
             raise DTypeError(
                 f"{name}: {format_size(value.node)} goes from {low} to {high}, but {dtype.name} "
-                f"from {dtype.min} to {dtype.max}; use a wider dtype, or narrow the bounds of the "
+                f"holds {dtype.min} to {dtype.max}; use a wider dtype, or narrow the bounds of the "
                 "Variables"
             )
 
