@@ -145,7 +145,7 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, obje
         if not isinstance(cause, Exception):
             raise cause  # Ctrl-C and sys.exit are not failures of the function
         error = errors.CustomFunctionError(
-            f"the custom function of {name} raised {type(cause).__name__}: {cause}"
+            f"{name} raised {type(cause).__name__}: {cause}"
         )
         error.op, error.iteration = op, iteration
         raise error from cause
@@ -679,7 +679,7 @@ cpdef int thread_count(n) except -1:
             f"threads: expected an int of at least 1, not {type(n).__name__} ({n!r})"
         ) from None
     if n < 1:
-        raise errors.ShapeError(f"the number of threads must be at least 1, not {n}")
+        raise errors.ShapeError(f"threads: expected at least 1, not {n}")
     return <int> min(n, 1 << 20)
 
 

@@ -205,8 +205,8 @@ cdef class MultiStepRun:
         if not (0 <= first <= self.order_length and 0 < rows and 0 <= count <= self.room - begun
                 and count <= (self.order_length - first) // rows):
             raise errors.ShapeError(
-                f"{count} steps of {rows} rows from position {first} on exceed the rows, or the "
-                "space for results")
+                f"{count} steps of {rows} rows from position {first} on need more rows, or more space "
+                "for results, than there are")
         if not self.fits(replay):
             return 0
         self.batch.first, self.batch.rows = first, rows

@@ -20,7 +20,8 @@ cdef extern from *:
     static PyObject *forbid_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     {
         (void)args, (void)kwargs;
-        PyErr_Format(PyExc_TypeError, "%s is made by calling it", type->tp_name);
+        PyErr_Format(PyExc_TypeError, "%s.__new__ creates no objects; call %s itself", type->tp_name,
+                     type->tp_name);
         return NULL;
     }
     static void take_over(PyObject *type, PyObject *base, void *call)
