@@ -136,15 +136,16 @@ backends set_float32_matmul_precision set_flush_denormal = leave it out: kernelr
 use_deterministic_algorithms are_deterministic_algorithms_enabled = leave it out: equal programs give bitwise equal results
 memory_format channels_last channels_last_3d contiguous_format preserve_format layout strided = leave it out: kernelrt chooses memory layouts itself
 version = kernelrt.__version__
-profiler = near: kernelrt.prepare(x) and the execute_profiled of its plan
+profiler = near: kernelrt.prepare(x).execute_profiled()
 testing = numpy.testing
 sparse = near: indices, as in x[index]: there are no sparse tensors
 multiprocessing distributed = near: kernelrt.set_num_threads, as one process uses all cores
 utils = plain Python, or kernelrt.data
-fft special = NumPy's on x.numpy()
+fft = numpy.fft on x.numpy()
+special = methods of Tensor such as x.erf(), or scipy.special on x.numpy()
 script trace = kernelrt.jit
 quantization ao = near: x.to(kernelrt.bfloat16), as there are no quantized tensors
-onnx export hub fx package = near: kernelrt.nn.save of module.state_dict(), as only parameters are kept in files
+onnx export hub fx package = near: kernelrt.nn.save of module.state_dict(), which stores tensors only
 """)  # noqa: E501
 
 
