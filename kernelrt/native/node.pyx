@@ -446,8 +446,10 @@ cpdef tuple reshaped_strides(tuple sizes, tuple strides, tuple shape):
     cdef int64_t size, step, left = 1, stride = 1
     cdef Py_ssize_t axis, n_blocks = 0
     cdef Py_ssize_t n_sizes = PyTuple_GET_SIZE(sizes), n = PyTuple_GET_SIZE(shape)
-    if n_sizes != PyTuple_GET_SIZE(strides) or max(n_sizes, n) > DIMS:
+    if n_sizes != PyTuple_GET_SIZE(strides):
         raise ValueError(f"expected a stride for each of {n_sizes} axes, not {len(strides)}")
+    if max(n_sizes, n) > DIMS:  # no tensor has such a shape
+        return None
     for axis in range(n):
         if <int64_t> shape[axis] == 0:
             return packed_strides(shape)
