@@ -37,7 +37,7 @@ def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(unfinished, flags, 0o600 if cached else 0o666)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(handle, "wb") as file:  # os.fdopen imports io: too late for a finalizer at exit
             yield file
             if not cached:
                 file.flush()
