@@ -243,7 +243,12 @@ def _possible(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     for d in shape:
         size = d.vmax if isinstance(d, UOp) else d
         if size < 0 or (isinstance(d, UOp) and d.vmin < 0 and span(d)[0] < 0):
-            raise ShapeError(f"shape: {format_shape(shape)} has a size that is or may be negative")
+            if isinstance(d, int):
+                raise ShapeError(f"shape: size {d} of {format_shape(shape)} is negative")
+            raise ShapeError(
+                f"shape: size {format_size(d)} of {format_shape(shape)} may be negative; narrow "
+                "the bounds of its Variables"
+            )
         elements *= size or 1
     if elements > MOST_ELEMENTS:
         raise ShapeError(

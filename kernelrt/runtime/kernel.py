@@ -540,8 +540,8 @@ def address_of(function: object, argument: str = "function") -> int:
         address = getattr(function, "address", 0)  # numba.cfunc
     if type(address) is not int or not 0 < address <= _LAST_ADDRESS:
         raise PlanBuildError(
-            f"{argument}: {function!r} has no address; expected an int of at most 64 bits above 0, "
-            "a ctypes function pointer, a numba cfunc or a capsule"
+            f"{argument}: {function!r} has no address; expected a ctypes function pointer, a numba "
+            "cfunc, a capsule, or the address as an int from 1 to 2**64 - 1"
         )
     return address
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -37,7 +38,8 @@ def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(unfinished, flags, 0o600 if cached else 0o666)
     try:
-        with open(handle, "wb") as file:  # os.fdopen imports io: too late for a finalizer at exit
+        # At exit the builtin open is gone, and os.fdopen cannot import io.
+        with io.open(handle, "wb") as file:  # noqa: UP020
             yield file
             if not cached:
                 file.flush()

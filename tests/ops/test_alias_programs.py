@@ -53,7 +53,7 @@ def test_a_traced_function_cannot_follow_memory_under_two_names():
         z.assign(z.flip(0))
 
     for function in (read, write):
-        with pytest.raises(JitError, match="over the same memory was assigned to"):
+        with pytest.raises(JitError, match="that shares its memory was assigned to"):
             krt.jit(function)()
     np.testing.assert_array_equal(memory, 0)
     apart = krt.from_numpy(memory[:2]), krt.from_numpy(memory[2:4])

@@ -120,7 +120,7 @@ def test_parts_of_factors():
     p, left, right = krt.lu_unpack(packed, pivots, unpack_pivots=False)
     assert p.shape == (0,)
     np.testing.assert_allclose((left @ right).numpy(), [[3.0, 4.0], [1.0, 2.0]], rtol=1e-6)
-    with pytest.raises(DTypeError, match="pivots: expected integers"):
+    with pytest.raises(DTypeError, match="LU_pivots: expected integers"):
         krt.ones(2, 2).lu_solve(packed, packed)
 
 

@@ -207,7 +207,8 @@ class _Verifier:
         for target, numbers in self._targets.items():
             if self._written.get(target, 0) < len(numbers):
                 raise SpecError(
-                    f"schedule: no item commits to {_name(target)}; each commit needs one"
+                    f"schedule: {_name(target)} has {len(numbers)} commits, each written by an "
+                    f"item, but items write {self._written.get(target, 0)}"
                 )
         for output in self._made.outputs:
             self._check_output(output)

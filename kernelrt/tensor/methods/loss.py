@@ -275,8 +275,8 @@ class LossMethods(_Below):
             return out._scaled(self.dtype, weight, bias, channels, behind)
         if running_mean is None or running_var is None:
             raise ShapeError(
-                "running_mean, running_var: expected tensors with training=False; pass "
-                "training=True to use the statistics of the batch"
+                "running_mean, running_var: training=False needs both, but at least one is None; "
+                "pass both, or training=True to use the statistics of the batch"
             )
         line = (1, self.dims[1], *behind)
         mean = self._lift(running_mean, "running_mean").reshape(line)

@@ -673,7 +673,7 @@ class LinalgMethods(_Below):
         """Apply the row exchanges of an LU decomposition, or with `back` undo them."""
         if taken.dtype.is_float or not taken.ndim:
             raise DTypeError(
-                f"pivots: expected integers of shape (..., n), not {taken.dtype.name} of shape "
+                f"LU_pivots: expected integers of shape (..., n), not {taken.dtype.name} of shape "
                 f"{format_shape(taken.dims)}"
             )
         matrix_ops.matrices(self.uop, "lu_solve")

@@ -115,7 +115,7 @@ def matrix_norm(
         kept = tuple(1 if a in (rows, columns) else d for a, d in enumerate(x.dims))
         return out.reshape(kept) if keepdim else out
     if order not in (1, -1, math.inf, -math.inf):
-        raise ShapeError(f"ord: expected 'fro', 'nuc', inf, 1, 2, or minus one of these, not {ord}")
+        raise ShapeError(f"ord: expected 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord}")
     along, across = (columns, rows) if abs(order) == math.inf else (rows, columns)
     sums = x.norm(1, along, True)
     out = _greatest(sums, across, True) if order > 0 else sums.amin(across, True)

@@ -210,17 +210,16 @@ class Trace(TraceMode):
         if not self._states or buffer is None:
             return
         buffers = (buffer, None if start is None else start.other_buffer)
-        if any(
-            other is not tensor
-            for b in buffers
-            if b is not None and (region := taken_byte_range(b)) is not None
-            for other in self._written.meeting(region)
-        ):
-            raise JitError(
-                f"a tensor of shape {format_shape(tensor.dims)} {does} after another tensor over "
-                "the same memory was assigned to in the traced function; use only one of the two, "
-                "or make a copy with clone() outside the function"
-            )
+        for b in buffers:
+            region = None if b is None else taken_byte_range(b)
+            for other in () if region is None else self._written.meeting(region):
+                if other is not tensor:
+                    raise JitError(
+                        f"a tensor of shape {format_shape(tensor.dims)} {does}, but a tensor of "
+                        f"shape {format_shape(other.dims)} that shares its memory was assigned to "
+                        "earlier in the traced function; use only one of the two, or make a copy "
+                        "of one with clone() before calling the function"
+                    )
 
     @contextlib.contextmanager
     def within(self, begin: Sequence[tuple[TensorBase, UOp]] = ()) -> Iterator[TracePart]:
