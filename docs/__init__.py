@@ -1,0 +1,1 @@
+"""The documentation: pages for users, and what makes the site of them."""

@@ -1,0 +1,59 @@
+"""An extension of Sphinx: code such as ``krt.scan`` in any page links to the page of its name."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.transforms import SphinxTransform
+
+from docs import names
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+_CODE = re.compile(r"((?:krt|kernelrt|nn|optim|F|func|linalg)\.[A-Za-z_][\w.]*)(\(.*\))?", re.DOTALL)
+_STARTS = {
+    "krt": "kernelrt", "kernelrt": "kernelrt", "nn": "kernelrt.nn", "optim": "kernelrt.optim",
+    "F": "kernelrt.nn.functional", "func": "kernelrt.func", "linalg": "kernelrt.linalg",
+}  # fmt: skip
+
+
+def path_of(code: str) -> str | None:
+    """Return the path of the public name that a piece of code consists of or calls."""
+    match = _CODE.fullmatch(code.strip())
+    if match is None:
+        return None
+    start, _, rest = match[1].partition(".")
+    path = f"{_STARTS[start]}.{rest}".replace("kernelrt.nn.optim", "kernelrt.optim")
+    found = names.public().get(path)
+    return None if found is None or found.kind == "module" else found.home
+
+
+class LinkCode(SphinxTransform):
+    """Turns literals into references."""
+
+    default_priority: ClassVar[int] = 500
+
+    def apply(self, **_: Any) -> None:
+        """Transform one page."""
+        for node in list(self.document.findall(nodes.literal)):
+            if isinstance(node.parent, nodes.reference | pending_xref | nodes.title):
+                continue
+            path = path_of(node.astext())
+            if path is None:
+                continue
+            link = pending_xref(
+                "", refdomain="py", reftype="obj", reftarget=path, refexplicit=True,
+                refwarn=True, refdoc=self.env.docname,
+            )  # fmt: skip
+            node.replace_self(link)
+            link += node
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Add the transform."""
+    app.add_transform(LinkCode)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

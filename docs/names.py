@@ -1,0 +1,220 @@
+"""The public names of kernelrt, read from the package: what has a page, and what is checked.
+
+``python -m docs.names`` prints them, one a line.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+import kernelrt
+from kernelrt.tensor.free_functions.from_methods import names as function_names
+
+#: Namespaces, and what the API reference says of them. Where a name stands in several, its page
+#: belongs to the first.
+NAMESPACES: Final = {
+    "kernelrt": "Making tensors, random numbers, jit, dtypes and settings.",
+    "kernelrt.nn": "Layers, containers, losses, and files of weights.",
+    "kernelrt.nn.functional": "Layers and losses as functions.",
+    "kernelrt.nn.init": "Initializers of parameters.",
+    "kernelrt.nn.utils": "Gradient clipping, and parameters as one vector.",
+    "kernelrt.nn.utils.rnn": "Sequences of different lengths.",
+    "kernelrt.nn.utils.parametrize": "Parameters that are functions of other tensors.",
+    "kernelrt.nn.utils.parametrizations": "Ready-made parametrizations.",
+    "kernelrt.optim": "Optimizers; `kernelrt.nn.optim` is the same.",
+    "kernelrt.optim.lr_scheduler": "Schedules of the learning rate.",
+    "kernelrt.optim.swa_utils": "Averages of weights.",
+    "kernelrt.func": "Derivatives, vmap, loops and branches.",
+    "kernelrt.linalg": "Linear algebra of small matrices.",
+    "kernelrt.data": "Data sets, batches and metrics.",
+    "kernelrt.distributions": "Probability distributions and their divergences.",
+    "kernelrt.distributions.transforms": "Invertible functions of random variables.",
+    "kernelrt.distributions.constraints": "Sets of valid parameters and values.",
+    "kernelrt.array_api": "The functions of the array API standard.",
+    "kernelrt.array_api.linalg": "The standard's extension for linear algebra.",
+    "kernelrt.errors": "Errors and warnings.",
+    "kernelrt.jit": "What `kernelrt.jit` returns.",
+    "kernelrt.runtime": "Plans, kernels and their measurements.",
+    "kernelrt.tune": "Reports of `kernelrt.autotune`.",
+    "kernelrt.viewer": "Pages of `kernelrt.view`.",
+    "kernelrt.threads": "The number of threads.",
+}
+TENSOR: Final = "kernelrt.Tensor"
+
+
+class Name(NamedTuple):
+    """A public name.
+
+    Attributes
+    ----------
+    path : str
+        What users write, with ``kernelrt`` in full.
+    kind : str
+        "function", "class", "exception", "data", "module", "method" or "property".
+    value : object
+        What the name stands for; for a property, the property.
+    home : str
+        Path of the name whose page describes the value: `path`, unless the value has several.
+    """
+
+    path: str
+    kind: str
+    value: Any
+    home: str
+
+    @property
+    def parent(self) -> str:
+        """The namespace or class."""
+        return self.path.rpartition(".")[0]
+
+    @property
+    def short(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition(".")[2]
+
+
+def module(path: str) -> ModuleType:
+    """Return a module, even if a function hides it, as `kernelrt.jit` does."""
+    return importlib.import_module(path)
+
+
+def names_in(path: str) -> list[str]:
+    """Return the public names of a namespace, sorted."""
+    space = module(path)
+    found = set(space.__all__)
+    if "__dir__" in vars(space):  # functions made of the methods of tensors
+        found |= {name for name in dir(space) if not name.startswith("_")}
+    return sorted(found - {"__version__"}, key=lambda name: (name.lower(), name))
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, ModuleType):
+        return "module"
+    if inspect.isclass(value):
+        return "exception" if issubclass(value, BaseException) else "class"
+    is_data = isinstance(value, kernelrt.DType | kernelrt.Generator) or not callable(value)
+    return "data" if is_data else "function"
+
+
+@functools.cache
+def public() -> dict[str, Name]:
+    """Return every public name, by path: of the namespaces, of Tensor, and of other classes."""
+    found: dict[str, Name] = {}
+    homes: dict[int, str] = {}
+    methods = function_names(kernelrt.Tensor)
+    for space in NAMESPACES:
+        own = set(module(space).__all__)
+        for short in names_in(space):
+            value = getattr(module(space), short)
+            path, kind = f"{space}.{short}", _kind(value)
+            home = path
+            if kind not in {"data", "module"}:
+                home = homes.setdefault(id(value), path)
+            if kind == "function" and short in methods and short not in own:
+                home = f"{TENSOR}.{short}"
+                homes[id(value)] = home
+            found[path] = Name(path, kind, value, home)
+    for name in list(found.values()):
+        if name.kind == "class" and name.home == name.path:
+            found |= {member.path: member for member in members(name.value, name.path)}
+    return found
+
+
+def members(kind: type, path: str) -> list[Name]:
+    """Return the public methods and properties of a class that a public base class does not show.
+
+    An override that has no docstring of its own is described by the method of the base class.
+    """
+    classes = _public_classes()
+    above: set[str] = set()
+    for base in kind.__mro__[1:]:
+        if base is object or base in classes or not base.__module__.startswith("kernelrt"):
+            above |= set(dir(base))
+    found = []
+    for short in dir(kind):
+        static = inspect.getattr_static(kind, short)
+        own = vars(kind).get(short)
+        if short.startswith("_") or (short in above and not getattr(own, "__doc__", None)):
+            continue
+        if inspect.isclass(static) or not hasattr(kind, short):  # PyTorch's name, with an error
+            continue
+        shown = f"{path}.{short}"
+        if isinstance(static, property | functools.cached_property):
+            found.append(Name(shown, "property", static, shown))
+        elif callable(value := getattr(kind, short)):
+            found.append(Name(shown, "method", value, shown))
+        elif inspect.isgetsetdescriptor(static) and static.__doc__:
+            found.append(Name(shown, "property", static, shown))
+    return found
+
+
+@functools.cache
+def _public_classes() -> frozenset[type]:
+    found = set()
+    for space in NAMESPACES:
+        for short in names_in(space):
+            value = getattr(module(space), short)
+            if inspect.isclass(value):
+                found.add(value)
+    return frozenset(found)
+
+
+def aliases() -> dict[str, list[str]]:
+    """Return the other paths of each path that has a page."""
+    found: dict[str, list[str]] = {}
+    for name in public().values():
+        if name.home != name.path:
+            found.setdefault(name.home, []).append(name.path)
+    return found
+
+
+def docstring(name: Name) -> str:
+    """Return the docstring of a name; "" if it has none.
+
+    A method without one has that of the method that it overrides. A class has its own; those that
+    Python makes of a dataclass or a named tuple are none.
+    """
+    if name.kind in {"class", "exception"}:
+        own = vars(name.value).get("__doc__") or ""
+        return "" if own.startswith(f"{name.short}(") else inspect.cleandoc(own)
+    if name.kind == "data":
+        return ""
+    return inspect.getdoc(name.value) or ""
+
+
+def parameters(name: Name) -> list[inspect.Parameter] | None:
+    """Return the parameters of a function, a method or a class; None if Python cannot tell."""
+    if name.kind in {"data", "property", "module"}:
+        return []
+    try:
+        found = list(inspect.signature(name.value).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if name.kind == "method" and found and found[0].name in {"self", "cls"}:
+        del found[0]
+    return found
+
+
+def group(name: Name) -> str:
+    """Return the file of kernelrt/tensor/methods that defines a method of Tensor, else "tensor"."""
+    for kind in kernelrt.Tensor.__mro__:
+        if name.short in vars(kind):
+            head, _, last = kind.__module__.rpartition(".")
+            return last if head == "kernelrt.tensor.methods" else "tensor"
+    return "tensor"
+
+
+def main() -> int:
+    """Print the public names."""
+    for name in public().values():
+        print(name.path if name.home == name.path else f"{name.path} = {name.home}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
