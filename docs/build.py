@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import kernelrt
-from docs import pages
+from docs import check, pages
 
 ROOT: Final = Path(__file__).parents[1]
 SETTINGS: Final[dict[str, Any]] = {
@@ -77,7 +77,7 @@ def main() -> int:
     began = time.monotonic()
     count = build(options.out.resolve(), options.jobs)
     print(f"{count} pages in {time.monotonic() - began:.0f} s: {options.out / 'index.html'}")
-    return 0
+    return check.check(options.out, examples=not options.no_examples)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,12 @@ from docs import names
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-_CODE = re.compile(r"((?:krt|kernelrt|nn|optim|F|func|linalg)\.[A-Za-z_][\w.]*)(\(.*\))?", re.DOTALL)
 _STARTS = {
-    "krt": "kernelrt", "kernelrt": "kernelrt", "nn": "kernelrt.nn", "optim": "kernelrt.optim",
+    "krt": "kernelrt", "kernelrt": "kernelrt", "Tensor": "kernelrt.Tensor", "nn": "kernelrt.nn",
+    "optim": "kernelrt.optim",
     "F": "kernelrt.nn.functional", "func": "kernelrt.func", "linalg": "kernelrt.linalg",
 }  # fmt: skip
+_CODE = re.compile(rf"((?:{'|'.join(_STARTS)})\.[A-Za-z_][\w.]*)(\(.*\))?", re.DOTALL)
 _SIDEBARS: dict[str, str] = {}
 
 
@@ -48,7 +49,7 @@ class LinkCode(SphinxTransform):
             if isinstance(node.parent, nodes.reference | pending_xref | nodes.title):
                 continue
             path = path_of(node.astext())
-            if path is None:
+            if path is None or "plain" in node["classes"]:
                 continue
             link = pending_xref(
                 "", refdomain="py", reftype="obj", reftarget=path, refexplicit=True,

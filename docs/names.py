@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import inspect
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -184,20 +186,60 @@ def docstring(name: Name) -> str:
         return "" if own.startswith(f"{name.short}(") else inspect.cleandoc(own)
     if name.kind == "data":
         return ""
-    return inspect.getdoc(name.value) or ""
+    stub = _stub(name)
+    own = inspect.getdoc(name.value) or ""
+    return own or ((ast.get_docstring(stub) or "") if stub else "")
 
 
 def parameters(name: Name) -> list[inspect.Parameter] | None:
     """Return the parameters of a function, a method or a class; None if Python cannot tell."""
     if name.kind in {"data", "property", "module"}:
         return []
+    value = name.value
+    if stub := _stub(name):
+        arguments = ast.unparse(stub.args)
+        value = eval(f"lambda {_untyped(arguments)}: 0", {})  # noqa: S307 - from a stub of ours
     try:
-        found = list(inspect.signature(name.value).parameters.values())
+        found = list(inspect.signature(value).parameters.values())
     except (TypeError, ValueError):
         return None
     if name.kind == "method" and found and found[0].name in {"self", "cls"}:
         del found[0]
     return found
+
+
+def _stub(name: Name) -> ast.FunctionDef | None:
+    """Return the stub of a function of a binary module, which has neither docstring nor types."""
+    owner = getattr(name.value, "__objclass__", name.value)
+    path = _stubs(str(getattr(owner, "__module__", "")))
+    return path.get(getattr(name.value, "__qualname__", ""))
+
+
+@functools.cache
+def _stubs(module_path: str) -> dict[str, ast.FunctionDef]:
+    """Return the functions and methods in the stub file of a binary module, by qualified name."""
+    source = Path(getattr(sys.modules.get(module_path), "__file__", None) or "")
+    file = source.parent / f"{module_path.rpartition('.')[2]}.pyi"
+    if source.suffix != ".so" or not file.exists():
+        return {}
+    found = {}
+    for node in ast.parse(file.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = node
+        elif isinstance(node, ast.ClassDef):
+            methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+            found |= {f"{node.name}.{method.name}": method for method in methods}
+    return found
+
+
+def _untyped(arguments: str) -> str:
+    """Return parameters without their annotations."""
+    parsed = ast.parse(f"def f({arguments}): ...").body[0]
+    assert isinstance(parsed, ast.FunctionDef)
+    for node in ast.walk(parsed.args):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    return ast.unparse(parsed.args)
 
 
 def group(name: Name) -> str:

@@ -109,14 +109,14 @@ class Reference:
                     count += 1
             count += 1
         count += self.tensor()
-        toc = ["kernelrt", TENSOR, *list(NAMESPACES)[1:]]
+        toc = [f"   {path.removeprefix('kernelrt.')} <{path}>" for path in ["kernelrt", TENSOR, *list(NAMESPACES)[1:]]]
         rows = [(f":doc:`{space} <{space}>`", self.text(NAMESPACES[space])) for space in NAMESPACES]
         rows.insert(1, (f":doc:`{TENSOR} <{TENSOR}>`", "Methods of tensors, by subject."))
         self.put("index", [
             *heading("API reference"),
             "Each public name has a page. Methods of tensors are grouped by subject.", "",
             *table(("Namespace", "Content"), rows),
-            ".. toctree::", "   :hidden:", "", *(f"   {entry}" for entry in toc),
+            ".. toctree::", "   :hidden:", "", *toc,
         ])  # fmt: skip
         return count + 1
 
@@ -176,7 +176,7 @@ class Reference:
     def page(self, name: Name) -> list[str]:
         """Return the page of a function or of a class with its methods."""
         lines = [":orphan:", "", *heading(name.path)]
-        lines += [f":doc:`API reference <index>` › :doc:`{name.parent} <{name.parent}>`", ""]
+        lines += [f":doc:`API reference <index>` / :doc:`{name.parent} <{name.parent}>`", ""]
         lines += self.entry(name)
         return lines
 
@@ -248,10 +248,10 @@ class Reference:
         for group in order:
             title = GROUPS.get(group) or group.replace("_", " ").capitalize()
             path = f"{TENSOR}.{group.replace('_', '-')}"
-            lines += [*heading(title, "-"),
-                      f"Details: :doc:`{title} <{path}>`.", "",
-                      *table(("Name", "Description"), [self.row(n) for n in groups[group]])]  # fmt: skip
-            page = [*heading(title), f":doc:`API reference <index>` › :doc:`Tensor <{TENSOR}>`", ""]
+            rows = [self.row(name) for name in groups[group]]
+            lines += [*heading(title, "-"), f"Details: :doc:`{title} <{path}>`.", ""]
+            lines += table(("Name", "Description"), rows)
+            page = [*heading(title), f":doc:`API reference <index>` / :doc:`Tensor <{TENSOR}>`", ""]
             for name in groups[group]:
                 page += [*heading(name.short, "-"), *self.entry(name)]
             self.put(path, page)
@@ -369,7 +369,11 @@ def contents() -> str:
     text = "\n"
     for title, entries in parts.items():
         there = [e for e in entries if not e.startswith("docs/") or (ROOT / f"{e}.md").exists()]
-        text += "\n```{toctree}\n:hidden:\n:caption: " + title + "\n\n" + "\n".join(there) + "\n```\n"
+        text += toctree(title, there)
     below = sorted(path.stem for path in (ROOT / "docs" / "architecture").glob("*.md"))
-    entries = "\n".join(f"docs/architecture/{name}" for name in below)
-    return text + "\n```{toctree}\n:hidden:\n:caption: Architecture\n\n" + entries + "\n```\n"
+    return text + toctree("Architecture", [f"docs/architecture/{name}" for name in below])
+
+
+def toctree(title: str, entries: list[str]) -> str:
+    """Return a part of the sidebar, in Markdown."""
+    return "\n".join(["", "```{toctree}", ":hidden:", f":caption: {title}", "", *entries, "```\n"])
