@@ -109,7 +109,8 @@ class Reference:
                     count += 1
             count += 1
         count += self.tensor()
-        toc = [f"   {path.removeprefix('kernelrt.')} <{path}>" for path in ["kernelrt", TENSOR, *list(NAMESPACES)[1:]]]
+        spaces = ["kernelrt", TENSOR, *list(NAMESPACES)[1:]]
+        toc = [f"   {path.removeprefix('kernelrt.')} <{path}>" for path in spaces]
         rows = [(f":doc:`{space} <{space}>`", self.text(NAMESPACES[space])) for space in NAMESPACES]
         rows.insert(1, (f":doc:`{TENSOR} <{TENSOR}>`", "Methods of tensors, by subject."))
         self.put("index", [

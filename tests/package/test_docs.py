@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import io
 import re
 import shlex
 import subprocess
@@ -16,6 +18,9 @@ from support.skip_list import require_command
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+
+#: Times, and figures that depend on the processor.
+NUMBER = re.compile(r"\d[\d,.]*")
 
 #: Pages that are run elsewhere, or not at all, and why.
 ELSEWHERE = {
@@ -41,12 +46,16 @@ RUN = [
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those with prompts print what stands below them; C is compiled as its first line says."""
+    """What a block prints stands below it, except for numbers where it has no prompts.
+
+    A block of C is compiled as its first line says.
+    """
     if page.name in PACKAGES:
         pytest.importorskip(PACKAGES[page.name])
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": page.stem}
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    printed = io.StringIO()
     for language, text in blocks(page):
         if language == "c" and (command := re.match(r"/\* (cc .*) \*/\n", text)):
             compile_c(shlex.split(command[1]), text)
@@ -55,7 +64,11 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
             runner.run(test, clear_globs=False)
             names = test.globs
         elif language == "python":
-            exec(compile(text, str(page), "exec"), names)  # noqa: S102 - our own text
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(text, str(page), "exec"), names)  # noqa: S102 - our own text
+        elif language == "text":
+            assert NUMBER.sub("0", printed.getvalue()) == NUMBER.sub("0", text)
     assert runner.summarize(verbose=False).failed == 0
 
 
