@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from setuptools import Extension, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 from setuptools.errors import CompileError, PlatformError
 
@@ -187,6 +188,19 @@ class Build(build):
                 if not path.is_dir():
                     path.unlink()
         super().run()
+
+
+class BuildPages(build_py):
+    """build_py that adds the pages of docs/, which error messages cite, to the package."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:  # `kernelrt docs` reads those of the checkout
+            return
+        for page in sorted(Path("docs").rglob("*.md")):
+            target = Path(self.build_lib, "kernelrt", page)
+            self.mkpath(str(target.parent))
+            self.copy_file(str(page), str(target))
 
 
 class BuildExt(build_ext):
@@ -435,7 +449,7 @@ def extensions() -> list[Extension]:
     ]
 
 
-COMMANDS = {"build": Build, "build_ext": BuildExt, "sdist": Sdist}
+COMMANDS = {"build": Build, "build_ext": BuildExt, "build_py": BuildPages, "sdist": Sdist}
 
 if __name__ == "__main__":
     setup(ext_modules=extensions(), cmdclass=COMMANDS)

@@ -1,4 +1,4 @@
-"""The command line: ``kernelrt digits``, ``env``, ``calibrate`` and ``view``."""
+"""The command line: ``kernelrt digits``, ``env``, ``calibrate``, ``view`` and ``docs``."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = _parser()
-    commands = {"digits", "env", "calibrate", "view"}
+    commands = {"digits", "env", "calibrate", "view", "docs"}
     general = {"-h", "--help", "--version"}
     if not arguments or not (arguments[0] in commands or arguments[0] in general):
         if arguments and not arguments[0].startswith("-"):
-            expected = "expected digits, env, calibrate or view"
+            expected = "expected digits, env, calibrate, view or docs"
             parser.error(f"unknown command {arguments[0]!r}; {expected}")
         arguments = ["digits", *arguments]
     return parser.parse_args(arguments)
@@ -135,6 +135,16 @@ def _parser() -> argparse.ArgumentParser:
     view.add_argument("script", help="path of the script")
     view.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
     view.set_defaults(run=_view)
+
+    docs = commands.add_parser(
+        "docs",
+        help="list the pages of the documentation, or print one",
+        description="List the pages of the documentation, which are installed with kernelrt, or "
+        "print one of them.",
+        allow_abbrev=False,
+    )
+    docs.add_argument("page", nargs="?", help='name of a page, as "jit" or "docs/jit.md"')
+    docs.set_defaults(run=_docs)
     return parser
 
 
@@ -160,6 +170,12 @@ def _view(options: argparse.Namespace) -> int:
     from kernelrt.cli import show
 
     return show.run(options.script, options.arguments, options.output)
+
+
+def _docs(options: argparse.Namespace) -> int:
+    from kernelrt.cli import pages
+
+    return pages.run(options.page)
 
 
 def _count(text: str) -> int:

@@ -18,7 +18,7 @@ from support.patience import PATIENCE
 
 import kernelrt
 from kernelrt.__main__ import main
-from kernelrt.cli import calibrate
+from kernelrt.cli import calibrate, pages
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.jit import JitFunction
 
@@ -151,7 +151,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["train"], "unknown command 'train'; expected digits, env, calibrate or view"),
+        (["train"], "unknown command 'train'; expected digits, env, calibrate, view or docs"),
         (["--epochs", "0"], "--epochs: expected at least 1, not 0"),
         (["--epochs", "many"], "--epochs: expected an integer, not 'many'"),
         (["--lr", "-1"], "--lr: expected a positive number, not -1"),
@@ -174,6 +174,32 @@ def test_no_output_is_no_error() -> None:
     closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command("env")]
     done = subprocess.run(closed, stderr=subprocess.PIPE, env=environment(), timeout=300)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_docs_lists_pages_and_prints_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs"]) == 0
+    listed = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert listed["faq"] == "Questions and answers"
+    assert "architecture/ir" in listed
+    for name in ("threads", "threads.md", "docs/threads.md", "threads#signals"):
+        assert main(["docs", name]) == 0
+        assert capsys.readouterr().out.startswith("# Threads")
+    assert main(["docs", "thread"]) == 1
+    assert capsys.readouterr().err == (
+        "kernelrt: there is no page 'thread'; similar names: threads\n"
+    )
+
+
+def test_pages_that_the_package_cites_exist() -> None:
+    package = Path(kernelrt.__file__).parent
+    files = [file for kind in ("*.py", "*.pyx", "*.pyi") for file in package.rglob(kind)]
+    cited = {
+        page
+        for file in files
+        for page in re.findall(r"\bdocs/([\w/]+)\.md", file.read_text(encoding="utf-8"))
+    }
+    assert "porting" in cited
+    assert cited <= pages.names().keys()
 
 
 def test_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,7 @@ def test_wheel_holds_the_package_and_no_more(wheel):
     expected |= {str(file.relative_to(ROOT)) for file in PACKAGE.rglob("*.pxd")}
     expected |= {"kernelrt/py.typed"}
     expected |= {str(file.relative_to(ROOT)) for file in (ROOT / "kernelrt/data").glob("*.*")}
+    expected |= {f"kernelrt/{file.relative_to(ROOT)}" for file in (ROOT / "docs").rglob("*.md")}
     assert expected - names == set()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kernelrt"}
     assert not [name for name in names if name.endswith(".c")]
@@ -194,6 +195,12 @@ numpy.testing.assert_array_equal((Tensor(a) * 2 + 1).numpy(), a * 2 + 1)
 """
     done = run(installed / "bin" / "python", "-c", script, cwd=installed)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_pages_of_the_documentation_are_installed(installed):
+    done = run(installed / "bin" / "kernelrt", "docs", "docs/threads.md", cwd=installed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == (ROOT / "docs" / "threads.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("command", [("bin/kernelrt",), ("bin/python", "-m", "kernelrt")])
