@@ -104,7 +104,8 @@ class Reference:
             own = [name for name in own if name.kind != "module"]
             self.put(space, self.namespace(space, own))
             for name in own:
-                if name.home == name.path and name.path != TENSOR and name.kind != "data":
+                with_page = name.home == name.path and name.kind != "data"
+                if with_page and name.path != TENSOR and name.path not in NAMESPACES:
                     self.put(name.path, self.page(name))
                     count += 1
             count += 1
@@ -148,11 +149,17 @@ class Reference:
     def namespace(self, space: str, own: list[Name]) -> list[str]:
         """Return the page of a namespace: tables of its names."""
         space_doc = inspect.getdoc(names.module(space)) or ""
-        lines = [*heading(space), f".. py:module:: {space}", ""]
+        lines = heading(space)
+        same = self.public.get(space)
+        if same is not None and same.kind == "function":  # as `kernelrt.jit`
+            lines += self.entry(same)
+        else:
+            lines += [f".. py:module:: {space}", ""]
         lines += docstrings.to_rst(space_doc, lambda t: self.resolve(t, space))
         parts = {
-            "Functions": [n for n in own if n.kind == "function" and n.home.count(".") and
-                          not n.home.startswith(f"{TENSOR}.")],
+            "Functions": [
+                n for n in own if n.kind == "function" and not n.home.startswith(f"{TENSOR}.")
+            ],
             "Classes": [n for n in own if n.kind == "class"],
             "Errors and warnings": [n for n in own if n.kind == "exception"],
             "Dtypes and constants": [n for n in own if n.kind == "data"],

@@ -1,26 +1,25 @@
-"""The examples in docstrings run."""
+"""The examples in docstrings run; docs/check.py says which names they need not import."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
 
 import pytest
+from support.documentation import load
 
-import kernelrt
-
-MODULES = sorted(
-    info.name
-    for info in pkgutil.walk_packages(kernelrt.__path__, "kernelrt.")
-    if not info.name.endswith("__main__") and not info.name.startswith("kernelrt._")
-)
+check = load("check")
+MODULES = check.modules()
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name: str) -> None:
-    module = importlib.import_module(name)
-    assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
+    assert check.failed_examples(name) == 0
+
+
+def test_examples_that_no_module_shows_as_its_own() -> None:
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert sum(runner.run(test).failed for test in check.other_examples()) == 0
 
 
 def test_there_are_examples() -> None:
