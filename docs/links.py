@@ -49,7 +49,7 @@ class LinkCode(SphinxTransform):
             if isinstance(node.parent, nodes.reference | pending_xref | nodes.title):
                 continue
             path = path_of(node.astext())
-            if path is None or "plain" in node["classes"]:
+            if path is None or "code" in node["classes"]:
                 continue
             link = pending_xref(
                 "", refdomain="py", reftype="obj", reftarget=path, refexplicit=True,

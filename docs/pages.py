@@ -56,7 +56,12 @@ GROUPS: Final = {
     "statistics": "Statistics and norms", "tensor": "Values, memory and gradients",
     "unary": "Functions of one tensor", "window_pooling": "Pooling",
 }  # fmt: skip
-_LINK: Final = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
+#: A block of code, code, or a link in Markdown.
+_LINK: Final = re.compile(
+    r"^ *(?P<fence>`{3,}).*?^ *(?P=fence)`*$|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)"
+    r"|(?P<text>!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^)\s]+)\)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 class Reference:
@@ -220,7 +225,8 @@ class Reference:
         """Return how users write a function: ``krt.exp(input)``."""
         name = self.public[path]
         short = path.replace("kernelrt.nn.functional", "F").replace("kernelrt", "krt")
-        return f"``{short}{self.signature(name) if name.kind == 'function' else ''}``"
+        given = self.signature(name) if name.kind == "function" else ""
+        return f":code:`{short}{given}`".replace("\\", "\\\\")
 
     def base(self, kind: type) -> str | None:
         """Return the path of a base class that has a page."""
@@ -332,32 +338,42 @@ def write(folder: Path) -> int:
 
 
 def put_markdown(folder: Path, page: str, text: str) -> None:
-    """Write a page; its links to files that are no pages lead to copies of these."""
+    """Write a page; its links to files that are no pages lead to copies of these.
+
+    Where the text of a link is the name of a page, as on GitHub, it becomes the title of the page.
+    """
     here = (ROOT / page).parent
 
     def mended(match: re.Match[str]) -> str:
-        target, hash_, anchor = match[2].partition("#")
-        if not target or re.match(r"[a-z]+:", target):
+        text, target = match["text"], match["target"]
+        if not target or re.match(r"[a-z]+:|#", target):
             return match[0]
-        path = (here / target).resolve()
-        if not path.exists() or not path.is_relative_to(ROOT):
+        path, hash_, anchor = target.partition("#")
+        file = (here / path).resolve()
+        if not file.exists() or not file.is_relative_to(ROOT):
             return match[0]
-        relative = path.relative_to(ROOT)
+        if text == f"[{path}]" and file.suffix == ".md":
+            text = f"[{title(file)}]"
+        relative = file.relative_to(ROOT)
         up = "../" * (len(Path(page).parts) - 1)
         if relative == Path("README.md"):
-            return f"{match[1]}{up}index.md{hash_}{anchor}{match[3]}"
-        if relative.parts[0] == "examples":
-            name = "index" if path.is_dir() else path.stem
-            return f"{match[1]}{up}examples/{name}.md{match[3]}"
-        if path.is_file() and path.suffix != ".md":
+            target = f"{up}index.md{hash_}{anchor}"
+        elif relative.parts[0] == "examples":
+            target = f"{up}examples/{'index' if file.is_dir() else file.stem}.md"
+        elif file.is_file() and file.suffix != ".md":
             copy = folder / relative
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
-        return match[0]
+            shutil.copyfile(file, copy)
+        return f"{text}({target})"
 
     output = folder / page
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(_LINK.sub(mended, text), "utf-8")
+
+
+def title(page: Path) -> str:
+    """Return the title of a page in Markdown."""
+    return page.read_text("utf-8").partition("\n")[0].lstrip("# ")
 
 
 def contents() -> str:
