@@ -191,10 +191,19 @@ def docstring(name: Name) -> str:
     return own or ((ast.get_docstring(stub) or "") if stub else "")
 
 
+def assigns(name: Name) -> Name | None:
+    """Return the method whose result an in-place method assigns, such as `relu` for `relu_`."""
+    if name.parent != TENSOR or not docstring(name).startswith("Assign the result of :meth:"):
+        return None
+    return public()[name.path.removesuffix("_")]
+
+
 def parameters(name: Name) -> list[inspect.Parameter] | None:
     """Return the parameters of a function, a method or a class; None if Python cannot tell."""
     if name.kind in {"data", "property", "module"}:
         return []
+    if (other := assigns(name)) is not None:
+        return parameters(other)
     value = name.value
     if stub := _stub(name):
         arguments = ast.unparse(stub.args)

@@ -75,6 +75,11 @@ class Reference:
         for path in list(self.homes):
             if path.startswith("kernelrt.optim"):
                 self.homes[path.replace("kernelrt.", "kernelrt.nn.", 1)] = self.homes[path]
+        self.classes = {
+            name.value: name.home
+            for name in self.public.values()
+            if name.kind in {"class", "exception"}
+        }
         self.members: dict[str, list[Name]] = defaultdict(list)
         for name in self.public.values():
             if name.kind in {"method", "property"}:
@@ -90,8 +95,9 @@ class Reference:
             return text
         within = context
         while True:
-            if (found := self.homes.get(f"{within}.{text}")) is not None:
-                return found
+            for scope in (within, *self.bases(within)):
+                if (found := self.homes.get(f"{scope}.{text}")) is not None:
+                    return found
             if "." not in within:
                 break
             within = within.rpartition(".")[0]
@@ -99,6 +105,14 @@ class Reference:
             if (found := self.homes.get(f"{start}{text}")) is not None:
                 return found
         return None
+
+    def bases(self, path: str) -> list[str]:
+        """Return the paths of the public base classes of a class; none of anything else."""
+        name = self.public.get(path)
+        if name is None or name.kind != "class":
+            return []
+        found = (self.classes.get(base) for base in name.value.__mro__[1:])
+        return [base for base in found if base is not None]
 
     def write(self) -> int:
         """Write all pages; return their number."""
@@ -208,9 +222,8 @@ class Reference:
         given = [p.name for p in names.parameters(name) or []]
         body = docstrings.to_rst(text, lambda t: self.resolve(t, name.path), given)
         if name.kind in {"class", "exception"}:
-            bases = [self.homes.get(f"{b.__module__}.{b.__name__}") or self.base(b)
-                     for b in name.value.__bases__]  # fmt: skip
-            links = [f":py:obj:`{b.removeprefix('kernelrt.')} <{b}>`" for b in bases if b]
+            bases = [self.classes[b] for b in name.value.__bases__ if b in self.classes]
+            links = [f":py:obj:`{b.removeprefix('kernelrt.')} <{b}>`" for b in bases]
             if links:
                 body += [f"Base class: {', '.join(links)}.", ""]
         if others and name.parent == TENSOR:
@@ -227,13 +240,6 @@ class Reference:
         short = path.replace("kernelrt.nn.functional", "F").replace("kernelrt", "krt")
         given = self.signature(name) if name.kind == "function" else ""
         return f":code:`{short}{given}`".replace("\\", "\\\\")
-
-    def base(self, kind: type) -> str | None:
-        """Return the path of a base class that has a page."""
-        for name in self.public.values():
-            if name.value is kind:
-                return name.home
-        return None
 
     def signature(self, name: Name) -> str:
         """Return the parameters of a name with their defaults."""

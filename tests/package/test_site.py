@@ -71,7 +71,7 @@ def test_more_names_that_lack_something_than_before_are_a_complaint(
     assert check.complaints_about_docstrings() == []
     monkeypatch.setitem(check.LACKING, "Parameters", len(lists["Parameters"]) - 1)
     (complaint,) = check.complaints_about_docstrings()
-    assert complaint.startswith(f"{len(lists['Parameters'])} public names lack a Parameters")
+    assert complaint.startswith(f"Parameters: {len(lists['Parameters'])} public names have none")
 
 
 def test_an_in_place_method_is_described_by_the_method_that_it_names(
