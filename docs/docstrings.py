@@ -143,7 +143,7 @@ def _plain(text: str) -> str:
 def _inline(
     lines: list[str], resolve: Callable[[str], str | None], plain: set[str]
 ) -> list[str]:
-    """Resolve names in backticks, except in examples."""
+    """Resolve names in backticks, except in examples and literal blocks."""
     found: list[str] = []
     text: list[str] = []
 
@@ -166,7 +166,14 @@ def _inline(
         return _link(inner, resolve, set() if role else plain) + tail
 
     example = False
+    depth: int | None = None  # of the paragraph before a literal block
     for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if depth is not None:
+            if indent > depth or not line.strip():
+                found.append(line)
+                continue
+            depth = None
         if line.lstrip().startswith(">>> ") and not example:
             flush()
             if found and found[-1].strip():
@@ -177,6 +184,9 @@ def _inline(
             example = bool(line.strip())
         else:
             text.append(line)
+            if line.rstrip().endswith("::"):
+                flush()
+                depth = indent
     flush()
     while found and not found[-1].strip():
         found.pop()

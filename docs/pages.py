@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import kernelrt
 from docs import docstrings, names
 from docs.names import NAMESPACES, TENSOR, Name
+from kernelrt.tensor.methods.in_place import InPlaceMethods
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,7 +110,7 @@ class Reference:
     def bases(self, path: str) -> list[str]:
         """Return the paths of the public base classes of a class; none of anything else."""
         name = self.public.get(path)
-        if name is None or name.kind != "class":
+        if name is None or name.kind not in {"class", "exception"}:
             return []
         found = (self.classes.get(base) for base in name.value.__mro__[1:])
         return [base for base in found if base is not None]
@@ -222,7 +223,7 @@ class Reference:
         given = [p.name for p in names.parameters(name) or []]
         body = docstrings.to_rst(text, lambda t: self.resolve(t, name.path), given)
         if name.kind in {"class", "exception"}:
-            bases = [self.classes[b] for b in name.value.__bases__ if b in self.classes]
+            bases = self.bases(name.path)[:1]
             links = [f":py:obj:`{b.removeprefix('kernelrt.')} <{b}>`" for b in bases]
             if links:
                 body += [f"Base class: {', '.join(links)}.", ""]
@@ -272,6 +273,10 @@ class Reference:
             lines += [*heading(title, "-"), f"Details: :doc:`{title} <{path}>`.", ""]
             lines += table(("Name", "Description"), rows)
             page = [*heading(title), f":doc:`API reference <index>` / :doc:`Tensor <{TENSOR}>`", ""]
+            if group == "in_place":
+                text = inspect.getdoc(InPlaceMethods) or ""
+                page += heading("InPlaceMethods", "-")
+                page += docstrings.to_rst(text, lambda t: self.resolve(t, TENSOR))
             for name in groups[group]:
                 page += [*heading(name.short, "-"), *self.entry(name)]
             self.put(path, page)

@@ -103,13 +103,15 @@ def test_every_public_name_has_a_page(tmp_path: Path) -> None:
 def test_docstrings_become_restructured_text() -> None:
     text = (
         "Return `x` like :func:`sin`; see `cos`.\n\nParameters\n----------\n*args : int or str\n"
-        "    A *word*, (*, n), and ``code``.\n\nExamples\n--------\n>>> `x`\n"
+        "    A *word*, (*, n), and ``code``::\n\n        a * b_\n\n    x_\n\n"
+        "Examples\n--------\n>>> `x`\n"
     )
     lines = docstrings.to_rst(text, {"sin": "kernelrt.sin", "cos": "kernelrt.cos"}.get, ["x"])
     assert lines == [
         "Return ``x`` like :py:obj:`sin <kernelrt.sin>`; see :py:obj:`cos <kernelrt.cos>`.", "",
         ".. rubric:: Parameters", "",
-        "**\\*args** : *int or str*", "    A *word*, (\\*, n), and ``code``.", "",
+        "**\\*args** : *int or str*", "    A *word*, (\\*, n), and ``code``::", "",
+        "        a * b_", "", "    x\\_", "",
         ".. rubric:: Examples", "",
         ">>> `x`", "",
     ]  # fmt: skip
