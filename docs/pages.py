@@ -30,7 +30,7 @@ GUIDES: Final = (
     "profiling", "environment", "linalg", "distributions", "array_api", "torch_names", "porting",
 )  # fmt: skip
 OTHERS: Final = ("conformance",)
-INSIDE: Final = ("architecture", "runtime")
+INSIDE: Final = ("measurements", "architecture", "runtime")
 #: Of dtypes and constants, which have no docstrings.
 DATA: Final = {
     "kernelrt.default_generator": "The generator of all random numbers whose call names no other.",
@@ -357,6 +357,8 @@ def put_markdown(folder: Path, page: str, text: str) -> None:
 
     def mended(match: re.Match[str]) -> str:
         text, target = match["text"], match["target"]
+        if match["fence"]:  # doctest needs an empty line at the end, readers do not
+            return re.sub(r"\n\n( *`+)$", r"\n\1", match[0])
         if not target or re.match(r"[a-z]+:|#", target):
             return match[0]
         path, hash_, anchor = target.partition("#")
