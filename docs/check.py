@@ -237,6 +237,7 @@ def broken_links(pages: Iterable[Path]) -> list[str]:
 
 
 _ATTRIBUTE: Final = re.compile(r"<(\w+)\b[^>]*?\s(?:href|src)=\"([^\"]*)\"")
+_URL: Final = re.compile(r"(?:url\(|@import )\s*[\"']?((?:https?:)?//[^\"')\s]+)")
 _ID: Final = re.compile(r"\s(?:id|name)=\"([^\"]*)\"")
 
 
@@ -261,6 +262,11 @@ def broken_links_of_site(folder: Path) -> list[str]:
                 there[file] = file.exists()
             if not there[file] or (anchor and file in known and anchor not in known[file]):
                 complaints.add(f"{page.relative_to(folder)}: {target}: no such page or anchor")
+    for style in folder.rglob("*.css"):
+        complaints |= {
+            f"{style.relative_to(folder)}: loads {target}"
+            for target in _URL.findall(style.read_text("utf-8"))
+        }
     return sorted(complaints)
 
 

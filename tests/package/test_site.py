@@ -42,9 +42,10 @@ def test_a_broken_link_of_a_site_is_found(tmp_path: Path) -> None:
         '</a><script src="https://cdn.invalid/x.js"></script> <a href="https://x.invalid">4</a>'
     )
     (tmp_path / "a" / "b.html").write_text('<p id="here"><a href="../index.html">back</a>')
+    (tmp_path / "a.css").write_text("a { background: url('https://cdn.invalid/x.png') }")
     found = check.broken_links_of_site(tmp_path)
-    assert len(found) == 3
-    for text in ("a/b.html#there", "c.html", "loads https://cdn.invalid/x.js"):
+    assert len(found) == 4
+    for text in ("a/b.html#there", "c.html", "loads https://cdn.invalid/x.js", "invalid/x.png"):
         assert any(text in complaint for complaint in found)
 
 
