@@ -19,7 +19,7 @@ from kernelrt.device.dlpack import REFUSALS, kind_name
 from kernelrt.dtype import DType
 from kernelrt.errors import DTypeError, JitError, KernelrtError
 from kernelrt.ir.shape import format_shape
-from kernelrt.native.signature import value_key
+from kernelrt.native.signature import plain_scalar, value_key
 from kernelrt.tensor import Tensor, views
 from kernelrt.tensor.free_functions.creation import refuse_masked
 from kernelrt.util.lazy_import import Module
@@ -319,10 +319,8 @@ def normalize(name: str, leaf: object) -> Any:
     if type(leaf) is float or isinstance(leaf, _BY_VALUE):
         return leaf
     if isinstance(leaf, np.generic):
-        if isinstance(leaf, np.floating):
-            # A scalar narrower than float64 keeps its dtype, as it does without jit.
-            return np.asarray(leaf) if leaf.dtype.itemsize < 8 else float(leaf)
-        return leaf.item() if isinstance(leaf, np.integer | np.bool_) else _refuse(name, leaf)
+        plain = plain_scalar(leaf)
+        return _refuse(name, leaf) if plain is leaf else plain
     if isinstance(leaf, np.ndarray):
         return _plain_array(name, leaf)
     if isinstance(leaf, float):

@@ -22,7 +22,7 @@ from kernelrt.native.thread_modes cimport debugging, debugs, records_gradients
 from kernelrt.native.name_guards cimport Names
 from kernelrt.native.signature cimport (
     KIND_ARRAY, KIND_FLOAT, Guard, Input, Output, Site, calloc_for, check_structure, collect,
-    fill_guard, fill_input, fill_output, is_array, is_strided, matches,
+    fill_guard, fill_input, fill_output, is_array, is_strided, matches, plain_scalar,
 )
 
 from kernelrt import errors
@@ -589,27 +589,42 @@ cdef class JitCore:
 
     cdef object call(self, tuple args, dict kwargs):
         """Call the function; `kwargs` is None if there are no keyword arguments."""
+        cdef tuple given = args
+        if (self.latest is not None and all_empty(self.registers)
+                and not (debugging and debugs())):
+            if kwargs:
+                given = self.by_position(args, kwargs)
+            if given is not None:
+                result = self.replayed(given)
+                if result is not mismatch:
+                    return result
+                given = without_scalars(given)
+                if given is not None:
+                    result = self.replayed(given)
+                    if result is not mismatch:
+                        return result
+        return self._slow(args, {} if kwargs is None else kwargs)
+
+    cdef object replayed(self, tuple given):
+        """Return the result of the first replay that matches the arguments, or MISMATCH."""
         # A reference of its own: another thread may clear the replays while this one runs.
         cdef Replay latest = self.latest
         cdef Replay replay
         cdef list replays
-        cdef tuple given = args
-        if latest is not None and all_empty(self.registers) and not (debugging and debugs()):
-            if kwargs:
-                given = self.by_position(args, kwargs)
-            if given is not None:
-                result = latest.attempt(given)
+        if latest is None:
+            return mismatch
+        result = latest.attempt(given)
+        if result is not mismatch:
+            return result
+        replays = self.replays
+        for replay in replays:
+            if replay is not latest:
+                result = replay.attempt(given)
                 if result is not mismatch:
+                    if replays is self.replays:  # they were not cleared meanwhile
+                        self.latest = replay
                     return result
-                replays = self.replays
-                for replay in replays:
-                    if replay is not latest:
-                        result = replay.attempt(given)
-                        if result is not mismatch:
-                            if replays is self.replays:  # they were not cleared meanwhile
-                                self.latest = replay
-                            return result
-        return self._slow(args, {} if kwargs is None else kwargs)
+        return mismatch
 
     cdef tuple by_position(self, tuple args, dict kwargs):
         """Return all arguments in the order of the parameters; None if that is impossible."""
@@ -648,6 +663,20 @@ cdef class JitCore:
     @property
     def _replays(self):
         return tuple(self.replays)
+
+
+cdef tuple without_scalars(tuple args):
+    """Return the arguments with NumPy's scalars replaced; None if none is one."""
+    cdef Py_ssize_t i
+    cdef list found = None
+    for i in range(PyTuple_GET_SIZE(args)):
+        value = <object> PyTuple_GET_ITEM(args, i)
+        plain = plain_scalar(value)
+        if plain is not value:
+            if found is None:
+                found = list(args)
+            found[i] = plain
+    return None if found is None else tuple(found)
 
 
 cdef object call_jit(object self, object args, PyObject *kwargs):

@@ -79,6 +79,9 @@ cdef Py_ssize_t fill_sites(Site *entry, tuple sites, Py_ssize_t nbytes, PlanCore
 # Return the key by which values that are part of a program are compared and hashed.
 cpdef object value_key(object value)
 
+# Return a scalar of NumPy as an array, float, int or bool; any other value as it is.
+cpdef object plain_scalar(object value)
+
 # Return whether two such values have equal keys; False if the comparison raises.
 cdef int equal_static(object arg, object value) except -1
 

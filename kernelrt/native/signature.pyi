@@ -37,3 +37,9 @@ def value_key(value: object) -> tuple[object, ...]:
     Floats are compared by their digits: 0.0 and -0.0 differ, and NaN equals NaN. Items of tuples
     and frozensets are compared by their own keys.
     """
+
+def plain_scalar(value: object) -> object:
+    """Return a scalar of NumPy as an array, float, int or bool; any other value as it is.
+
+    A floating-point scalar that is narrower than float64 becomes an array of its dtype.
+    """

@@ -188,6 +188,18 @@ cdef int equal_static(object arg, object value) except -1:
 
 cdef object GONE = object()
 cdef object GENERIC = np.generic
+cdef object FLOATING = np.floating
+cdef object COUNTS = (np.integer, np.bool_)
+cdef object ASARRAY = np.asarray
+
+
+cpdef object plain_scalar(object value):
+    if not isinstance(value, GENERIC):
+        return value
+    if isinstance(value, FLOATING):
+        # A scalar narrower than float64 keeps its dtype, as it does without jit.
+        return ASARRAY(value) if value.itemsize < 8 else float(value)
+    return value.item() if isinstance(value, COUNTS) else value
 
 
 # ---- Structures -----------------------------------------------------------------------------

@@ -176,6 +176,23 @@ def test_nested_calls_are_replayed_in_c(monkeypatch: pytest.MonkeyPatch) -> None
     assert np.array_equal(f(flag="a", batch={"x": (x, x)}).numpy(), x + x + 1)
 
 
+SCALARS = [
+    np.float16(2.5), np.float32(2.5), np.float64(2.5), np.int8(3), np.uint64(3), np.bool_(True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", SCALARS, ids=lambda number: type(number).__name__)
+def test_scalars_of_numpy_are_replayed_without_python(number, monkeypatch):
+    x = np.arange(3, dtype=np.float32)
+    f = krt.jit(lambda x, y, z=1.0: x * y + z)
+    wanted = f(x, number, z=number)
+    assert wanted.dtype is (krt.tensor(x) * number).dtype
+    monkeypatch.setattr(type(f), "_slow", None)
+    found = f(x, number, z=number)
+    assert found.dtype is wanted.dtype
+    assert found.tolist() == wanted.tolist() == (x * number + number).tolist()
+
+
 def test_very_deep_arguments() -> None:
     f = krt.jit(lambda nest: _innermost(nest) * 2)
     for depth in (3, 49, 50, 51, 3000):
