@@ -104,7 +104,7 @@ def train(trainer: Trainer, split: DigitsSplit, options: argparse.Namespace) -> 
     timing = Timing()
     rng = np.random.default_rng(options.seed)
     started = perf_counter()
-    with Progress(None, options.epochs) as progress:
+    with Progress(None, options.epochs, unit="epoch") as progress:
         for epoch in range(options.epochs):
             loss = None
             for x, y in batches(split, options.batch, rng):

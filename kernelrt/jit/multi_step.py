@@ -27,7 +27,7 @@ from kernelrt.native.multi_step import MultiStepRun, hand_out, order_of
 from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.free_functions.joining import stack
 from kernelrt.tensor.nodes.arguments import flag, integer
-from kernelrt.util.progress import Progress, shown_option
+from kernelrt.util.progress import INTERVAL, Progress, shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,10 +43,6 @@ MOST_PLACES: Final = 1 << 18
 """Maximum number of row indices generated at once, unless one epoch has more."""
 MOST_ATTEMPTS: Final = 64
 """Maximum number of plans that a step makes and finds stale before they run."""
-BAR_DELAY: Final = 2.0
-"""Seconds after which a run on a terminal shows its progress bar."""
-BAR_SECONDS: Final = 0.05
-"""Seconds between two updates of the bar, about."""
 _CONTAINERS: Final = (list, tuple, dict)
 
 
@@ -71,22 +67,19 @@ def run_epochs(
     in_epoch = 0
     for _, _, steps in parts:
         in_epoch += steps
-    if (state.local.stepwise or state.local.nonfinite) and epochs * in_epoch:
-        if calls is not None:
-            calls.begin(in_epoch)
-        orders = (
-            order_of(run.rows, seed, epoch) if shuffled and seed is not None else None
-            for epoch in range(first_epoch, first_epoch + epochs)
-        )
-        with Progress(shown, epochs * in_epoch, delay=BAR_DELAY if shown is None else 0) as bar:
-            return _one_by_one(run, parts, orders, calls, bar)
-    native_run = run.begin(epochs * in_epoch, size, parts)
     if calls is not None:
         calls.begin(in_epoch)
     end = first_epoch + epochs
-    together = _together(parts) if shuffled else 1
-    with Progress(shown, epochs * in_epoch, delay=BAR_DELAY if shown is None else 0) as bar:
-        pace = _Pace(bar, in_epoch)
+    with Progress(shown, epochs * in_epoch) as bar:
+        pace = _Pace(bar, in_epoch, first_epoch)
+        if (state.local.stepwise or state.local.nonfinite) and epochs * in_epoch:
+            orders = (
+                order_of(run.rows, seed, epoch) if shuffled and seed is not None else None
+                for epoch in range(first_epoch, end)
+            )
+            return _one_by_one(run, parts, orders, calls, pace)
+        native_run = run.begin(epochs * in_epoch, size, parts)
+        together = _together(parts) if shuffled else 1
         for epoch in range(first_epoch, end, together):
             here = range(epoch, min(epoch + together, end))
             if shuffled and seed is not None:
@@ -103,16 +96,25 @@ def run_epochs(
                         if calls.call(native_run.done, run.results(own_memory=False)):
                             return run.results(own_memory=True)
                         run.read_arguments()
-    return run.results(own_memory=True)
+        return run.results(own_memory=True)
 
 
 class _Pace:
-    """Splits the steps of a run into parts of about BAR_SECONDS, after which its bar is drawn."""
+    """Splits the steps of a run into parts, so that its progress bar is drawn between them.
 
-    def __init__(self, bar: Progress, in_epoch: int) -> None:
+    Parameters
+    ----------
+    bar : Progress
+        The bar. If it is not drawn, all steps are one part.
+    in_epoch, first_epoch : int
+        Number of steps of an epoch, and number of epochs that were run before.
+    """
+
+    def __init__(self, bar: Progress, in_epoch: int, first_epoch: int) -> None:
         self._bar = bar
-        self._in_epoch = max(in_epoch, 1)
+        self._in_epoch, self._first_epoch = max(in_epoch, 1), first_epoch
         self._most = 1
+        self._done = 0
         self._began = monotonic()
 
     def most(self, steps: int) -> int:
@@ -120,21 +122,21 @@ class _Pace:
         return min(steps, self._most) if self._bar.shown else steps
 
     def show(self, done: int) -> None:
-        """Draw the bar after `done` steps in total."""
+        """Draw the bar after `done` steps in total, and choose the length of the next part."""
         if not self._bar.shown:
             return
         now = monotonic()
-        if now - self._began < BAR_SECONDS:
+        if now - self._began >= INTERVAL:
+            self._most = max(1, (done - self._done) // 2)
+        elif done - self._done == self._most:
             self._most *= 2
-        else:
-            self._most = max(1, self._most // 2)
-        self._began = now
-        self._bar.show(done, f"epoch {(done - 1) // self._in_epoch + 1}")
+        self._began, self._done = now, done
+        self._bar.show(done, f"epoch {self._first_epoch + (done - 1) // self._in_epoch + 1}")
 
 
 def _one_by_one(
     run: _Run, parts: Sequence[_Part], orders: Iterable[np.ndarray[Any, Any] | None],
-    calls: _Calls | None, bar: Progress,
+    calls: _Calls | None, pace: _Pace,
 ) -> Any:  # fmt: skip
     """Call the function for each batch (for step-by-step and nonfinite modes); stack results."""
     results: list[Any] = []
@@ -147,7 +149,7 @@ def _one_by_one(
                 except KernelrtError as error:
                     _add_step(error, len(results))
                     raise
-                bar.show(len(results), "step by step")
+                pace.show(len(results))
                 if calls is not None and calls.due(len(results)):
                     if calls.call(len(results), _stacked(run, results)):
                         return _stacked(run, results)

@@ -37,8 +37,6 @@ _Kernel = TypeVar("_Kernel")
 
 #: Seconds that a thread waits for a kernel before it checks for a deadlock.
 _SLICE_S = 0.05
-#: Seconds after which a compilation on a terminal shows a progress bar.
-BAR_DELAY = 2.0
 
 
 class _Task:
@@ -383,7 +381,7 @@ def _loaded(
     target: _Target, kernels: Sequence[_Kernel], render: Callable[[_Kernel], ProgramSpec]
 ) -> list[CachedKernel]:
     device = target.device
-    with Progress(None, len(kernels), delay=BAR_DELAY, unit="kernel", plain=True) as bar:
+    with Progress(None, len(kernels), "kernel", plain=True) as bar:
         programs = _Programs(kernels, render, bar)
         compiled = device.compiler.compile(programs)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
@@ -11,9 +12,22 @@ from kernelrt.errors import DTypeError
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Progress", "shown_option"]
+__all__ = ["DELAY", "INTERVAL", "Progress", "shown_option"]
 
+#: Seconds after which a bar appears that the user did not ask for, so that short work shows none.
+DELAY: Final = 2.0
+#: Seconds between two updates of a bar, at least.
+INTERVAL: Final = 0.05
 _WIDTH: Final = 24
+
+
+class _Thread(threading.local):
+    #: Whether the innermost work that this thread has begun decides about its bar: work within it
+    #: shows none of its own.
+    taken = False
+
+
+_thread = _Thread()
 
 
 def shown_option(value: object) -> bool | None:
@@ -27,42 +41,54 @@ def _is_watched(stream: TextIO | None) -> bool:
     """Return whether a user sees what is written to a stream at once: a terminal or a notebook."""
     if stream is None:  # sys.stderr of a process without a console
         return False
-    return stream.isatty() or "ipykernel" in sys.modules
+    if "ipykernel" in sys.modules:
+        return True
+    try:
+        return stream.isatty()
+    except (AttributeError, OSError, ValueError):  # a stand-in without isatty, or a closed stream
+        return False
 
 
 class Progress:
     """A bar that is redrawn in place and erased at the end of the ``with`` block.
 
+    A bar within the block of another one is not drawn. A stream that cannot be written to ends the
+    bar, not the work.
+
     Parameters
     ----------
     shown : bool or None
-        Whether to draw; None draws if `stream` is a terminal or the program is a notebook.
+        Whether to draw. None draws after DELAY seconds if `stream` is a terminal or the program is
+        a notebook.
     total : int, optional
         Number of parts of the work. By default the work is measured in fractions, from 0 to 1.
-    stream : text file, optional
-        Stream to write to; standard error by default.
-    delay : float
-        Seconds after which the bar appears, so that short work shows none.
     unit : str
         Name of a part of the work.
+    stream : text file, optional
+        Stream to write to; standard error by default.
     plain : bool
-        Whether to draw text even if tqdm is installed: where no other code may run.
+        Whether to draw text even if tqdm is installed: tqdm would run foreign code while this
+        thread holds locks.
     """
 
     def __init__(
-        self, shown: bool | None, total: int | None = None, stream: TextIO | None = None,
-        delay: float = 0.0, unit: str = "step", plain: bool = False,
+        self, shown: bool | None, total: int | None = None, unit: str = "step", *,
+        stream: TextIO | None = None, plain: bool = False,
     ) -> None:  # fmt: skip
         self._stream = sys.stderr if stream is None else stream
-        shown = _is_watched(self._stream) if shown is None else shown
+        self._outer = _thread.taken
         #: Whether anything is drawn.
-        self.shown = shown and self._stream is not None
+        self.shown = (
+            not self._outer and self._stream is not None
+            and (_is_watched(self._stream) if shown is None else shown)
+        )  # fmt: skip
         self._total, self._unit, self._plain = total, unit, plain
-        self._due = time.monotonic() + delay
+        self._due = time.monotonic() + (DELAY if shown is None else 0.0)
         self._bar: Any = None
         self._last = ""
 
     def __enter__(self) -> Self:
+        _thread.taken = True
         return self
 
     def __exit__(
@@ -71,15 +97,26 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        elif self._last:
-            self._write(" " * len(self._last) + "\r")
+        _thread.taken = self._outer
+        try:
+            if self._bar is not None:
+                self._bar.close()
+            elif self._last:
+                self._write(" " * len(self._last) + "\r")
+        except (AttributeError, OSError, ValueError):
+            self.shown = False
 
     def show(self, done: float, text: str) -> None:
         """Show how much of the work is done, and a description of the current activity."""
-        if not self.shown or time.monotonic() < self._due:
+        if not self.shown or (now := time.monotonic()) < self._due:
             return
+        self._due = now + INTERVAL
+        try:
+            self._draw(done, text)
+        except (AttributeError, OSError, ValueError):  # a closed terminal or an incomplete stream
+            self.shown = False
+
+    def _draw(self, done: float, text: str) -> None:
         if self._bar is None and not self._last and not self._plain:
             self._bar = _new_bar(self._total, self._unit, self._stream)
         if self._bar is not None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt.jit.multi_step import _Pace
+from kernelrt.util import progress
 from kernelrt.util.progress import Progress
 
 
@@ -21,6 +23,12 @@ class Terminal(io.StringIO):
 def no_tqdm(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+
+
+@pytest.fixture(autouse=True)
+def no_delays(monkeypatch):
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
 
 
 @pytest.mark.usefixtures("no_tqdm")
@@ -38,7 +46,7 @@ def test_a_line_of_text_is_redrawn_and_erased():
 @pytest.mark.usefixtures("no_tqdm")
 def test_steps_are_counted():
     stream = Terminal()
-    with Progress(None, 8, stream) as bar:
+    with Progress(None, 8, stream=stream) as bar:
         bar.show(2, "epoch 1")
         bar.show(99, "epoch 2")
     assert "[######..................] epoch 1, step 2 of 8\r" in stream.getvalue()
@@ -48,7 +56,7 @@ def test_steps_are_counted():
 def test_tqdm_draws_where_it_is_installed():
     pytest.importorskip("tqdm")
     stream = Terminal()
-    with Progress(None, 8, stream) as bar:
+    with Progress(None, 8, stream=stream) as bar:
         bar.show(2, "epoch 1")
     assert "epoch 1" in stream.getvalue()
     assert "2/8" in stream.getvalue()
@@ -60,34 +68,81 @@ def test_tqdm_draws_where_it_is_installed():
 
 
 @pytest.mark.parametrize("delay", [0.0, 60.0])
-def test_only_terminals_and_long_work_show_a_bar(delay):
+def test_only_terminals_and_long_work_show_a_bar(delay, monkeypatch):
+    monkeypatch.setattr(progress, "DELAY", delay)
     for stream in (io.StringIO(), Terminal()):
-        with Progress(None, 4, stream, delay) as bar:
+        with Progress(None, 4, stream=stream) as bar:
             bar.show(1, "")
         drawn = bool(stream.getvalue())
         assert drawn == (stream.isatty() and not delay)
-    with Progress(False, 4, Terminal()) as bar:
+    with Progress(True, 4, stream=(stream := io.StringIO())) as bar:
+        bar.show(1, "")
+    assert stream.getvalue()
+    with Progress(False, 4, stream=Terminal()) as bar:
         bar.show(1, "")
     assert not bar.shown
 
 
-def test_a_process_without_standard_error_has_no_bar(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", None)
-    for shown in (None, True):
-        with Progress(shown, 4) as bar:
-            bar.show(1, "")
+def test_a_bar_hides_the_bars_of_work_within_it():
+    for outer in (True, False):
+        stream = Terminal()
+        with Progress(outer, 4, stream=Terminal()):
+            with Progress(None, 4, stream=stream) as inner:
+                inner.show(1, "")
+            with Progress(True, 4, stream=stream) as inner:
+                inner.show(1, "")
+        assert not stream.getvalue()
+    with Progress(None, 4, stream=stream) as bar:
+        bar.show(1, "")
+    assert stream.getvalue()
+
+
+class WriteOnly:
+    def write(self, _):
+        raise OSError("the terminal is gone")
+
+
+def closed():
+    stream = Terminal()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("shown", [None, True])
+@pytest.mark.parametrize("stream", [None, WriteOnly(), closed()], ids=["none", "gone", "closed"])
+def test_standard_error_that_cannot_be_written_to_stops_no_work(shown, stream, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Progress(shown, 4) as bar:
+        bar.show(1, "")
+        bar.show(2, "")
+    n = np.random.default_rng().integers(1 << 40)
+    assert krt.jit(lambda x: x + int(n))(krt.tensor([1])).tolist() == [1 + n]
 
 
 def test_a_long_compilation_shows_a_bar(monkeypatch):
-    from kernelrt.runtime import kernel_cache
-
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(kernel_cache, "BAR_DELAY", 0.0)
     x = krt.tensor(np.arange(5.0))
     assert krt.jit(lambda x: (x * 1.0625 + 7.75).sum())(x).item() == 49.375
     assert "compiling, kernel 1 of 1" in stream.getvalue()
     assert stream.getvalue().endswith(" \r")
+
+
+def test_the_epoch_counts_from_the_first(capsys):
+    f = krt.jit(lambda x: x.sum())
+    f.over(np.zeros(3), batch_size=1, first_epoch=5, epochs=2, progress=True)
+    shown = capsys.readouterr().err
+    assert "epoch 6" in shown
+    assert "epoch 7" in shown
+    assert "epoch 1" not in shown
+
+
+def test_parts_do_not_grow_beyond_what_is_run():
+    pace = _Pace(Progress(True, stream=io.StringIO()), 10, 0)
+    for done in range(1, 400):
+        assert pace.most(1) == 1
+        pace.show(done)
+    assert pace.most(1 << 60) <= 4
 
 
 @pytest.mark.parametrize("tqdm", [True, False])
