@@ -37,7 +37,12 @@ cdef extern from "interpret.h" nogil:
 
 
 cdef class Budget:
-    cdef public double spent, limit
+    cdef readonly double spent
+    cdef public double limit
+
+    cpdef bint allows(self, double cost=*) noexcept
+    cpdef int add(self, double cost) except -1
+    cpdef int exhaust(self) except -1
 
 
 cdef class View:
@@ -51,11 +56,12 @@ cdef class Slot:
     cdef public Py_ssize_t base
     cdef public int64_t offset
     cdef public int64_t nbytes
-    cdef public bint kept
+    cdef public bint permanent
 
 
-# The steps of a program. The words of a step are the `layout` and `more` of its krt_step. As long as
-# the program is written, the layout names a slot in place of a base, and the offset in that slot.
+# The steps of a program. The words of a step are the `layout` and `more` of its krt_step. While a
+# program is being written, a layout holds slots and offsets in slots; `resolve` replaces them by
+# bases and offsets from these.
 cdef class Steps:
     cdef krt_step *steps
     cdef int64_t *words
@@ -76,15 +82,15 @@ cdef class ProgramBuilder:
     cdef readonly list slots
     cdef readonly dict views
     cdef readonly list calls
-    cdef readonly bytearray constants
-    cdef readonly list numbers
-    cdef readonly list fixed
+    cdef readonly bytearray constant_data
+    cdef readonly list number_slots
+    cdef readonly list size_positions
     cdef readonly Steps steps
-    cdef readonly set constant
-    cdef readonly dict buffers, positions
+    cdef readonly set constant_nodes
+    cdef readonly dict buffer_positions, number_positions
 
     cpdef Py_ssize_t slot(self, Py_ssize_t base, int64_t offset, int64_t nbytes) except -1
-    cdef View stored(self, tuple shape, int64_t itemsize)
+    cpdef View new(self, tuple shape, int64_t itemsize)
     cdef bint write_node(self, Node node) except -1
     cdef View buffer(self, Node node)
     cdef View reshape(self, View view, tuple shape, int64_t itemsize)

@@ -1,6 +1,6 @@
 """Types of the interpreter of graphs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -33,8 +33,18 @@ class Budget:
         Estimated cost of compiling, in nanoseconds.
     """
 
-    spent: float
     limit: float
+
+    @property
+    def spent(self) -> float: ...
+    def allows(self, cost: float = 0.0) -> bool:
+        """Return whether the limit is not exceeded after `cost` more."""
+
+    def add(self, cost: float) -> None:
+        """Add the cost of a run, or of writing a program."""
+
+    def exhaust(self) -> None:
+        """Spend the whole budget: compile the graphs from now on."""
 
 class View:
     """A strided array in a slot.
@@ -63,14 +73,12 @@ class View:
     def strides(self) -> tuple[int, ...]: ...
 
 class Slot:
-    """Memory of a value: its base and offset, and whether it is `kept`, i.e. never reused."""
+    """Memory of a value: its base, offset and size; `permanent` memory is not reused."""
 
     base: int
     offset: int
     nbytes: int
-    kept: bool
-
-    def __init__(self, base: int, offset: int, nbytes: int) -> None: ...
+    permanent: bool
 
 class Steps:
     """The steps of a program, in the order in which they run."""
@@ -104,16 +112,16 @@ class ProgramBuilder:
         The steps so far.
     calls : list of tuple
         Python functions to call: number of steps before the call, function, and its arguments.
-    constants : bytearray
+    constant_data : bytearray
         Elements of constants.
-    numbers : list of (slot, code, position)
-        CONST nodes whose numbers vary.
-    fixed : list of int
+    number_slots : list of (slot, code, position)
+        CONST nodes whose numbers vary: slot, code of the dtype, and position of the node.
+    size_positions : list of int
         Positions of numbers that are sizes; other values need another program.
-    constant : set of UOp
+    constant_nodes : set of UOp
         Nodes that are computed from CONST nodes alone.
-    buffers, positions : dict
-        Positions of the BUFFER and CONST nodes.
+    buffer_positions, number_positions : dict
+        Positions of the BUFFER nodes and of the CONST nodes.
     """
 
     cost: float
@@ -130,17 +138,17 @@ class ProgramBuilder:
     @property
     def calls(self) -> list[_Call]: ...
     @property
-    def constants(self) -> bytearray: ...
+    def constant_data(self) -> bytearray: ...
     @property
-    def numbers(self) -> list[tuple[int, int, int]]: ...
+    def number_slots(self) -> list[tuple[int, int, int]]: ...
     @property
-    def fixed(self) -> list[int]: ...
+    def size_positions(self) -> list[int]: ...
     @property
-    def constant(self) -> set[UOp]: ...
+    def constant_nodes(self) -> set[UOp]: ...
     @property
-    def buffers(self) -> dict[UOp, int]: ...
+    def buffer_positions(self) -> dict[UOp, int]: ...
     @property
-    def positions(self) -> dict[UOp, int]: ...
+    def number_positions(self) -> dict[UOp, int]: ...
     def slot(self, base: int, offset: int, nbytes: int) -> int:
         """Make a slot; return its index."""
 
@@ -196,7 +204,16 @@ class ProgramBuilder:
         """Add a step that reduces a value, or the product of two; return the result."""
 
     def write(self, order: list[UOp], roots: Sequence[UOp]) -> None:
-        """Write the nodes of a graph, each after its operands, by the rules of `_name_rules`."""
+        """Write the nodes of a graph, each after its operands."""
+
+    def write_rare(self, node: UOp) -> None:
+        """Write a node that this class cannot write; a subclass overrides it.
+
+        Raises
+        ------
+        Unfit
+            The node cannot be interpreted.
+        """
 
 def merged_axes(views: list[View]) -> int:
     """Return the number of axes after axes that are contiguous in all views are merged."""
@@ -281,7 +298,6 @@ def _name_costs(step_ns: float, element_ns: float, most_bytes: int) -> None:
 def _name_rules(
     ops: tuple[Op, ...],
     element_loops: dict[tuple[Op, DType, DType], tuple[int, float]],
-    rules: Mapping[Op, Callable[[Any, UOp], None]],
     kept: type,
     buffer: type,
     halves: frozenset[DType],
@@ -295,8 +311,7 @@ def _name_rules(
         The ops that ProgramBuilder knows, in the order of its variables.
     element_loops : dict
         Address of the loop and cost of an element, by op, dtype of the first operand, and dtype.
-    rules : dict
-        Functions that write the other nodes.
+        LOOPS has the dtype of the last operand instead: the first one of WHERE is a bool.
     kept, buffer : type
         Classes of tags of stored values, and of memory.
     halves, summed : frozenset of DType

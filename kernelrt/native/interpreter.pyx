@@ -55,6 +55,17 @@ cdef class Budget:
     def __init__(self):
         self.limit = INFINITY
 
+    cpdef bint allows(self, double cost=0.0) noexcept:
+        return self.spent + cost <= self.limit
+
+    cpdef int add(self, double cost) except -1:
+        self.spent += cost
+        return 0
+
+    cpdef int exhaust(self) except -1:
+        self.spent = INFINITY
+        return 0
+
 
 # ---- strided arrays
 
@@ -151,7 +162,6 @@ cdef object REDUCE_AXIS = None
 cdef object ADD = None
 cdef object MUL = None
 cdef dict ELEMENT_LOOPS = {}
-cdef dict RULES = {}
 cdef object KEPT = None
 cdef object BUFFER_CLASS = None
 cdef frozenset HALVES = frozenset()
@@ -163,21 +173,20 @@ def _name_costs(double step_ns, double element_ns, int64_t most_bytes):
     STEP_NS, ELEMENT_NS, MOST_BYTES = step_ns, element_ns, most_bytes
 
 
-def _name_rules(tuple ops, dict element_loops not None, dict rules not None, kept, buffer,
-                frozenset halves not None, frozenset summed not None):
+def _name_rules(tuple ops, dict element_loops not None, kept, buffer, frozenset halves not None,
+                frozenset summed not None):
     global CONST, BUFFER, EXPAND, RESHAPE, PERMUTE, SHRINK, DETACH, CONTIGUOUS
-    global REDUCE_AXIS, ADD, MUL, ELEMENT_LOOPS, RULES, KEPT, BUFFER_CLASS, HALVES, SUMMED
+    global REDUCE_AXIS, ADD, MUL, ELEMENT_LOOPS, KEPT, BUFFER_CLASS, HALVES, SUMMED
     (CONST, BUFFER, EXPAND, RESHAPE, PERMUTE, SHRINK, DETACH, CONTIGUOUS,
      REDUCE_AXIS, ADD, MUL) = ops
-    ELEMENT_LOOPS, RULES = element_loops, rules
-    KEPT, BUFFER_CLASS, HALVES, SUMMED = kept, buffer, halves, summed
+    ELEMENT_LOOPS, KEPT, BUFFER_CLASS, HALVES, SUMMED = (
+        element_loops, kept, buffer, halves, summed)
 
 
 @cython.final
 @cython.freelist(64)
 cdef class Slot:
-    def __init__(self, Py_ssize_t base, int64_t offset, int64_t nbytes):
-        self.base, self.offset, self.nbytes = base, offset, nbytes
+    pass
 
 
 @cython.final
@@ -244,10 +253,11 @@ cdef void *resized(void *block, size_t nbytes) except NULL:
 
 cdef class ProgramBuilder:
     def __init__(self, read, numbers):
-        self.slots, self.views, self.calls, self.numbers, self.fixed = [], {}, [], [], []
-        self.constants, self.steps, self.constant = bytearray(), Steps(), set()
-        self.buffers = {node: i for i, node in enumerate(read)}
-        self.positions = {node: i for i, node in enumerate(numbers)}
+        self.slots, self.views, self.calls = [], {}, []
+        self.number_slots, self.size_positions = [], []
+        self.constant_data, self.steps, self.constant_nodes = bytearray(), Steps(), set()
+        self.buffer_positions = {node: i for i, node in enumerate(read)}
+        self.number_positions = {node: i for i, node in enumerate(numbers)}
 
     # ---- memory
 
@@ -257,7 +267,7 @@ cdef class ProgramBuilder:
         self.slots.append(slot)
         return len(self.slots) - 1
 
-    cdef View stored(self, tuple shape, int64_t itemsize):
+    cpdef View new(self, tuple shape, int64_t itemsize):
         cdef int64_t size
         cdef double n = elements(shape)
         if n * itemsize > MOST_BYTES:
@@ -266,13 +276,10 @@ cdef class ProgramBuilder:
         return view_of(self.slot(ARENA, 0, size * itemsize), 0, shape,
                        packed_strides(shape, itemsize))
 
-    def new(self, tuple shape not None, int64_t itemsize):
-        return self.stored(shape, itemsize)
-
     def add_constant(self, bytes data not None):
-        self.constants += bytes(-len(self.constants) % 8)
-        self.constants += data
-        return self.slot(CONSTANTS, len(self.constants) - len(data), len(data))
+        self.constant_data += bytes(-len(self.constant_data) % 8)
+        self.constant_data += data
+        return self.slot(CONSTANTS, len(self.constant_data) - len(data), len(data))
 
     # ---- steps
 
@@ -333,30 +340,28 @@ cdef class ProgramBuilder:
         self.steps.n_words = words - self.steps.words
 
     def copied(self, View view not None, int64_t itemsize):
-        cdef View out = self.stored(view.shape, itemsize)
+        cdef View out = self.new(view.shape, itemsize)
         self.step(LOOPS["COPY", itemsize, itemsize], [out, view])
         return out
 
     def computed(self, int64_t itemsize, list views not None):
         cdef View first = views[0], view, part, out
         cdef Py_ssize_t axis, n = len(first.shape)
-        cdef bint any_once = False
-        cdef list few = list(first.shape)
-        cdef list kept = []
+        cdef list sizes = list(first.shape)
+        cdef list repeated = []
         for axis in range(n):
             for view in views:
                 if <int64_t> view.strides[axis] != 0:
                     break
             else:
-                any_once = True
-                kept.append(axis)
-                few[axis] = min(<int64_t> few[axis], 1)
-        if not any_once:
-            out = self.stored(first.shape, itemsize)
+                repeated.append(axis)
+                sizes[axis] = min(<int64_t> sizes[axis], 1)
+        if not repeated:
+            out = self.new(first.shape, itemsize)
             return out, out, views
-        part = self.stored(tuple(few), itemsize)
+        part = self.new(tuple(sizes), itemsize)
         steps = list(part.strides)
-        for axis in kept:
+        for axis in repeated:
             steps[axis] = 0
         out = view_of(part.slot, 0, first.shape, tuple(steps))
         return out, part, [view_of(view.slot, view.offset, part.shape, view.strides)
@@ -372,11 +377,11 @@ cdef class ProgramBuilder:
         cdef View first = views[0], view, part
         cdef list outer = [], inner = []
         cdef tuple along = tuple([first.shape[axis] for axis in axes])
-        kept = [axis for axis in range(len(first.shape)) if axis not in axes]
-        shape = tuple([first.shape[axis] for axis in kept])
+        remaining = [axis for axis in range(len(first.shape)) if axis not in axes]
+        shape = tuple([first.shape[axis] for axis in remaining])
         for view in views:
             outer.append(view_of(view.slot, view.offset, shape,
-                                 tuple([view.strides[axis] for axis in kept])))
+                                 tuple([view.strides[axis] for axis in remaining])))
             inner.append(view_of(view.slot, 0, along, tuple([view.strides[axis] for axis in axes])))
         out, part, given = self.computed(itemsize, outer)
         self.cost += STEP_NS + each_ns * elements(part.shape) * elements(along)
@@ -387,25 +392,24 @@ cdef class ProgramBuilder:
 
     def write(self, list order not None, roots):
         cdef Node node, source
-        cdef set merged = products(order, roots)
+        cdef set fused = fused_products(order, roots)
         for node in order:
             self.length += 1 if node.src else 0
             if node.op is CONST:
-                self.constant.add(node)
-            elif node.src:
+                self.constant_nodes.add(node)
+            elif node.src:  # constant if computed from constant nodes alone
                 for source in node.src:
-                    if source not in self.constant:
+                    if source not in self.constant_nodes:
                         break
                 else:
-                    self.constant.add(node)
+                    self.constant_nodes.add(node)
             if node.dtype in HALVES or not is_plain(node.shape):
                 raise Unfit
-            if node in merged or self.write_node(node):
-                continue
-            rule = RULES.get(node.op)
-            if rule is None:
-                raise Unfit
-            rule(self, node)
+            if node not in fused and not self.write_node(node):
+                self.write_rare(node)
+
+    def write_rare(self, Node node not None):
+        raise Unfit
 
     cdef bint write_node(self, Node node) except -1:
         """Write a node without calling Python functions, if possible; return whether it was."""
@@ -413,12 +417,12 @@ cdef class ProgramBuilder:
         cdef Node source
         cdef View view
         if op is CONST:
-            position = self.positions.get(node)
+            position = self.number_positions.get(node)
             if position is None:
                 return False
             slot = self.slot(ARENA, 0, sizeof(int64_t))
-            (<Slot> self.slots[slot]).kept = True
-            self.numbers.append((slot, node.dtype.code, position))
+            (<Slot> self.slots[slot]).permanent = True
+            self.number_slots.append((slot, node.dtype.code, position))
             self.views[node] = view_of(slot, 0, (), ())
             return True
         if op is BUFFER:
@@ -457,7 +461,7 @@ cdef class ProgramBuilder:
     cdef View buffer(self, Node node):
         cdef tuple shape = node.shape
         cdef int64_t itemsize = node.dtype.itemsize
-        index = self.buffers.get(node)
+        index = self.buffer_positions.get(node)
         if index is None or type(node.arg) is not BUFFER_CLASS:  # a StandIn has no memory
             raise Unfit
         return view_of(self.slot(FIRST_BUFFER + <Py_ssize_t> index, 0,
@@ -472,7 +476,7 @@ cdef class ProgramBuilder:
         return view_of(view.slot, view.offset, shape, strides)
 
 
-cdef set products(list order, roots):
+cdef set fused_products(list order, roots):
     """Return the products whose only reader is a sum, which computes them without storing them."""
     cdef Node node, source
     cdef dict uses
@@ -516,13 +520,6 @@ cdef int64_t begin_of(tuple ends, tuple strides) except? -1:
 
 # ---- programs
 
-cdef void *zeroed(Py_ssize_t count, size_t size) except NULL:
-    cdef void *found = PyMem_Calloc(<size_t> count + 1, size)
-    if found == NULL:
-        raise errors.OutOfMemoryError("out of memory: cannot store the steps of a graph")
-    return found
-
-
 @cython.final
 cdef class Interpretation:
     plan = None
@@ -541,7 +538,7 @@ cdef class Interpretation:
         self.cost, self.budget = cost, budget
 
     cdef bint is_spent(self) noexcept:
-        return self.budget.spent + self.cost > self.budget.limit
+        return not self.budget.allows(self.cost)
 
     def run(self, list buffers not None, list results not None, list fresh not None,
             list resets not None, dict pending not None, tuple born=None):
@@ -556,8 +553,11 @@ cdef class Interpretation:
                 f"expected {self.n_buffers} buffers and {self.n_results} results, not "
                 f"{len(buffers)} and {len(results)}"
             )
-        self.budget.spent += self.cost
-        bases = <char **> zeroed(FIRST_BUFFER + self.n_buffers + self.n_results, sizeof(char *))
+        self.budget.add(self.cost)
+        bases = <char **> PyMem_Calloc(
+            <size_t> (FIRST_BUFFER + self.n_buffers + self.n_results), sizeof(char *))
+        if bases == NULL:
+            raise errors.OutOfMemoryError("out of memory: cannot store the addresses of a graph")
         try:
             for i in range(self.n_buffers):
                 bases[FIRST_BUFFER + i] = take((<Node?> buffers[i]).arg, held)
@@ -573,7 +573,7 @@ cdef class Interpretation:
             except MemoryError:  # compiled code fuses operations and needs less memory
                 done = False
             if not done:
-                self.budget.spent = INFINITY
+                self.budget.exhaust()
                 return KRT_EAGER_UNFIT
             # From here on, no Python code runs until the results are handed over.
             if not unchanged(resets, pending) or (born is not None and born[0][0] != born[1]):

@@ -69,21 +69,21 @@ COMPILE_STEP_NS: Final = 0.4e6
 #: Fixed cost of a run, and the cost of each step.
 RUN_NS: Final = 4e3
 STEP_NS: Final = 0.1e3
-#: Cost of writing a program, for each node of its graph.
+#: Cost of writing a program, for each operation of its graph.
 WRITING_NS: Final = 5e3
 #: Cost of an element of a result: of plain arithmetic; of an integer division; of a function such
 #: as exp, which computes whole blocks; of a gather or scatter.
 ELEMENT_NS: Final = 0.5
 DIVISION_NS: Final = 5.0
 FUNCTION_NS: Final = 4.0
-PLACE_NS: Final = 8.0
+INDEX_NS: Final = 8.0
 #: Cost of a term of a sum of products: in a loop, and in a matrix product; and the fixed cost of a
 #: matrix product.
 TERM_NS: Final = 0.6
-PRODUCT_NS: Final = 0.03
-PRODUCTS_NS: Final = 4e3
+MATMUL_TERM_NS: Final = 0.03
+MATMUL_NS: Final = 4e3
 #: Minimum number of products for which NumPy multiplies matrices.
-MANY_PRODUCTS: Final = 1 << 13
+LEAST_MATMUL_TERMS: Final = 1 << 13
 #: A graph with a larger intermediate result is compiled, because fusion avoids most of the memory.
 MOST_BYTES: Final = 16 << 20
 #: If all values take more memory, values reuse the memory of values that no later step reads.
@@ -94,7 +94,7 @@ CONSTANT_BYTES: Final = 1 << 16
 #: Compiled code fuses several operations on these dtypes in float32 before it rounds.
 _HALVES: Final = frozenset({dt.float16, dt.bfloat16})
 #: Dtypes for which a step computes sums of products.
-_SUMMED: Final = frozenset({dt.float32, dt.float64})
+_SUMMED: Final = frozenset(d for d in dt.ALL if ("DOT", d.code, d.code) in LOOPS)
 _DIVISIONS: Final = frozenset({Op.IDIV, Op.MOD})
 
 
@@ -125,10 +125,10 @@ class CachedProgram(LruValue):
         self.fixed: tuple[int, ...] = ()
         with contextlib.suppress(Unfit):
             writer = _Writer(values, commits, read, numbers)
-            self.fixed = tuple(writer.fixed)
+            self.fixed = tuple(writer.size_positions)
             self.weigh(writer.length)
             self._budget.limit = COMPILE_NS + COMPILE_STEP_NS * writer.length
-            self._budget.spent += WRITING_NS * writer.length
+            self._budget.add(WRITING_NS * writer.length)
             sizes = tuple([(math.prod(_shape(v)), v.dtype) for v in values])
             program = writer.finished(self._budget)
             self._entry = Entry(program, tuple(range(len(sizes))), sizes, 0)
@@ -142,7 +142,7 @@ class CachedProgram(LruValue):
         """
         if self._entry is None or not self._entry.is_spent():
             return self._entry
-        self._budget.spent = math.inf
+        self._budget.exhaust()
         return None
 
 
@@ -181,20 +181,22 @@ class _Writer(ProgramBuilder):
         for i, value in enumerate(values):
             slot = self.slots[self.owned(value)]
             slot.base, slot.offset = FIRST_BUFFER + len(read) + i, 0
-        self._writes = [(self.buffers[storage], self.owned(new)) for storage, new in commits]
+        self._writes = [
+            (self.buffer_positions[storage], self.owned(new)) for storage, new in commits
+        ]
 
     def finished(self, budget: Budget) -> Interpretation:
         """Assign offsets to all values and make the program."""
-        arena = self._place_slots()
+        nbytes = self._place_slots()
         calls = [(before, function, [self._array(*array) for array in arrays])
                  for before, function, arrays in self.calls]  # fmt: skip
-        numbers = [(self.slots[slot].offset, code, len(self.buffers) + position)
-                   for slot, code, position in self.numbers]  # fmt: skip
+        numbers = [(self.slots[slot].offset, code, len(self.buffer_positions) + position)
+                   for slot, code, position in self.number_slots]  # fmt: skip
         writes = [(buffer, self.slots[slot].offset, self.slots[slot].nbytes)
                   for buffer, slot in self._writes]  # fmt: skip
         return Interpretation(
-            self.steps, self.slots, calls, bytes(self.constants), arena, numbers,
-            len(self.buffers), self._n_results, writes, self.cost, budget, self._keeps,
+            self.steps, self.slots, calls, bytes(self.constant_data), nbytes, numbers,
+            len(self.buffer_positions), self._n_results, writes, self.cost, budget, self._keeps,
         )  # fmt: skip
 
     def _array(self, view: View, dtype: dt.DType) -> tuple[Any, ...]:
@@ -218,8 +220,9 @@ class _Writer(ProgramBuilder):
         used = [self.steps.slots_of(i) for i in range(len(self.steps))]
         for before, _, arrays in reversed(self.calls):
             used.insert(before, [view.slot for view, _ in arrays])
-        used.append([i for i, slot in enumerate(self.slots) if slot.kept])  # as if read at the end
-        used[0] = used[0] + [slot for slot, _, _ in self.numbers]  # stored before the first step
+        # Permanent values are read at the end, as it were, and numbers are stored at the start.
+        used.append([i for i, slot in enumerate(self.slots) if slot.permanent])
+        used[0] = used[0] + [slot for slot, _, _ in self.number_slots]
         holders = {slot: scheduled.Intermediate(slot.nbytes, dt.uint8) for slot in own}
         uses = [[holders[slot] for i in row if (slot := self.slots[i]) in holders] for row in used]
         offsets, total = arena.plan_arena(uses, None, ())
@@ -239,16 +242,22 @@ class _Writer(ProgramBuilder):
         view = self.views[root]
         slot = self.slots[view.slot]
         nbytes = math.prod(view.shape) * root.dtype.itemsize
-        alone = slot.base == ARENA and slot.nbytes == nbytes and not slot.kept
+        alone = slot.base == ARENA and slot.nbytes == nbytes and not slot.permanent
         if not (alone and are_packed(view.shape, view.strides, root.dtype.itemsize)):
             view = self.copied(view, root.dtype.itemsize)
             slot = self.slots[view.slot]
-        slot.kept = True
+        slot.permanent = True
         return view.slot
 
     def copy(self, target: View, source: View, itemsize: int) -> None:
         """Add a step that copies elements to a view of the same shape."""
         self.step(LOOPS["COPY", itemsize, itemsize], [target, source])
+
+    def write_rare(self, node: UOp) -> None:
+        rule = _RULES.get(node.op)
+        if rule is None:
+            raise Unfit
+        rule(self, node)
 
     # ---- leaves
 
@@ -256,9 +265,9 @@ class _Writer(ProgramBuilder):
         self.views[node] = self.same(node.arg, node.dtype, ())
 
     def iota(self, node: UOp) -> None:
-        position = self.positions.get(node.src[0])
+        position = self.number_positions.get(node.src[0])
         if position is not None:
-            self.fixed.append(position)
+            self.size_positions.append(position)
         (n,) = _shape(node)
         if node.dtype is not dt.int64:
             raise Unfit
@@ -281,9 +290,10 @@ class _Writer(ProgramBuilder):
             self.views[node] = views[0]
             return
         loop = LOOPS["BLOCKS", 0, 0]
+        # The loop of a power computes some constant exponents, and blocks for the others.
         if op is Op.POW and build.const_value(node.src[1]) is not None:
             loop = LOOPS.get((op.name, node.src[0].dtype.code, dtype.code), loop)
-        if op in FUNCTIONS and node.src[0] in self.constant:
+        if op in FUNCTIONS and node.src[0] in self.constant_nodes:
             raise Unfit  # the compiler folds functions of constants, correctly rounded
         kinds = tuple([s.dtype for s in node.src])
         kernel = _kernel(op, node.arg, kinds, dtype)
@@ -293,7 +303,7 @@ class _Writer(ProgramBuilder):
             given = [v if not any(v.strides) or are_packed(v.shape, v.strides, k.itemsize)
                      else self.copied(v, k.itemsize)
                      for v, k in zip(given, kinds, strict=True)]  # fmt: skip
-        self.cost += FUNCTION_NS * BLOCK
+        self.cost += FUNCTION_NS * BLOCK  # the last block is computed as a whole
         self.step(loop, [part, *given], code=kernel.address,
                   more=[k.itemsize for k in (dtype, *kinds)], each_ns=FUNCTION_NS)  # fmt: skip
         self.views[node] = out
@@ -377,7 +387,7 @@ class _Writer(ProgramBuilder):
         out, part, given = self.computed(size, self._places_of(indices, view.shape))
         table = View(view.slot, view.offset, part.shape, (0,) * len(part.shape))
         more = [n for axis in zip(view.shape, view.strides, strict=True) for n in axis]
-        self.step(LOOPS["GATHER", size, size], [part, table, *given], more=more, each_ns=PLACE_NS)
+        self.step(LOOPS["GATHER", size, size], [part, table, *given], more=more, each_ns=INDEX_NS)
         self.views[node] = out
 
     def scatter(self, node: UOp) -> None:
@@ -390,7 +400,7 @@ class _Writer(ProgramBuilder):
         self.views[node] = out = self.copied(self.views[base], size)
         given = [self.views[values], *self._places_of(indices, out.shape)]
         shape = given[0].shape
-        self.cost += 5 * PLACE_NS * math.prod(shape)
+        self.cost += 5 * INDEX_NS * math.prod(shape)
         table = View(out.slot, 0, shape, (0,) * len(shape))
         more = [n for axis in zip(out.shape, out.strides, strict=True) for n in axis]
         self.append(LOOPS["SCATTER", 0, 0], [table, *given], combine=combine, more=more)
@@ -406,7 +416,7 @@ class _Writer(ProgramBuilder):
         elif source in self.views:
             name = f"REDUCE_{reducer.name}"
             self.views[node] = self._reduced(node, name, [self.views[source]], ELEMENT_NS)
-        else:
+        else:  # a product that only this sum reads: it is computed with the sum
             factors = [self.views[s] for s in source.src]
             made = self._multiplied(node, factors)
             if made is None:
@@ -424,7 +434,7 @@ class _Writer(ProgramBuilder):
         """Compute a sum of products by NumPy if it is a large matrix product, else return None."""
         one, two = factors
         shape, reduced = one.shape, node.arg[1]
-        if math.prod(shape) < MANY_PRODUCTS:
+        if math.prod(shape) < LEAST_MATMUL_TERMS:
             return None
         both: list[int] = []
         rows: list[int] = []
@@ -442,7 +452,7 @@ class _Writer(ProgramBuilder):
             else:
                 (columns if there else none).append(axis)
         b, m, k, n = (math.prod([shape[a] for a in part]) for part in (both, rows, inner, columns))
-        if b * m * n * k < MANY_PRODUCTS or not inner or not (rows or columns):
+        if b * m * n * k < LEAST_MATMUL_TERMS or not inner or not (rows or columns):
             return None
         order = [*both, *rows, *columns]
         itemsize = node.dtype.itemsize
@@ -452,7 +462,7 @@ class _Writer(ProgramBuilder):
         right = self._ordered(two, [*both, *inner, *columns], node.dtype)
         arrays = [(flat, node.dtype), (left, node.dtype), (right, node.dtype)]
         self.calls.append((len(self.steps), _multiplying((b, m, k), (b, k, n)), arrays))
-        self.cost += PRODUCTS_NS + b * k * (PRODUCT_NS * m * n + 2 * ELEMENT_NS * (m + n))
+        self.cost += MATMUL_NS + b * k * (MATMUL_TERM_NS * m * n + 2 * ELEMENT_NS * (m + n))
         kept = sorted([*order, *none])
         strides = dict(zip(order, out.strides, strict=True))
         return View(out.slot, 0, tuple([shape[a] for a in kept]),
@@ -480,6 +490,7 @@ def _element_loops() -> dict[tuple[Op, dt.DType, dt.DType], tuple[int, float]]:
     return found
 
 
+#: Writers of the nodes that ProgramBuilder does not write.
 _RULES: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
     Op.CONST: _Writer.const, Op.IOTA: _Writer.iota, Op.BOUND: _Writer.bound,
     Op.FLIP: _Writer.flip, Op.PAD: _Writer.pad, Op.IM2COL: _Writer.window,
@@ -491,7 +502,7 @@ interpreter._name_costs(STEP_NS, ELEMENT_NS, MOST_BYTES)
 interpreter._name_rules(
     (Op.CONST, Op.BUFFER, Op.EXPAND, Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.DETACH, Op.CONTIGUOUS,
      Op.REDUCE_AXIS, Op.ADD, Op.MUL),
-    _element_loops(), _RULES, Kept, Buffer, _HALVES, _SUMMED,
+    _element_loops(), Kept, Buffer, _HALVES, _SUMMED,
 )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ class SizeFamily(LruValue):
     @property
     def is_compiled(self) -> bool:
         """Whether the budget for interpreting these graphs is spent."""
-        return self.budget.spent > self.budget.limit
+        return not self.budget.allows()
 
     def find(
         self, sizes: tuple[int, ...], numbers: Sequence[UOp]
