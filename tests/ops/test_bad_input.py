@@ -74,6 +74,7 @@ WRONG = [
     (lambda: X[0].max_pool2d(2), ShapeError, "axes"),
     (INTS.mean, DTypeError, r"mean: .*int64.*x.float\(\)"),
     (INTS.softmax, DTypeError, "softmax"),
+    (X.bool().softmin, DTypeError, "softmin: expected a floating type, not bool"),
     (INTS.dropout, DTypeError, "dropout"),
     (lambda: X.dropout(1.5), ShapeError, "p: "),
     (lambda: krt.zeros(0, 3).amax(0), ShapeError, "empty"),

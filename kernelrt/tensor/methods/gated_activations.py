@@ -8,7 +8,7 @@ from kernelrt.errors import ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor.nodes import build
-from kernelrt.tensor.nodes.arguments import axis_of, real
+from kernelrt.tensor.nodes.arguments import axis_of, check_floats, real
 from kernelrt.tensor.nodes.composite_ops import sigmoid
 from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.rng import random
@@ -176,11 +176,20 @@ class GatingMethods(_Below):
         Returns
         -------
         Tensor of floats
-            Same shape and dtype, or `dtype`. Bools, and integers without `dtype`, raise DTypeError.
+            Same shape and dtype, or `dtype`.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats, and `dtype` is not given.
 
         Examples
         --------
         >>> krt.tensor([0.0, 1.0], dtype="float64").softmin().round(decimals=4).tolist()
         [0.7311, 0.2689]
+        >>> krt.tensor([0, 1]).softmin(dtype="float64").round(decimals=4).tolist()
+        [0.7311, 0.2689]
         """
-        return (-self).softmax(dim, dtype)
+        x = self if dtype is None else self.cast(dtype)
+        check_floats(x.dtype, "softmin")
+        return (-x).softmax(dim)

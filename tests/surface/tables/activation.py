@@ -47,6 +47,9 @@ ROWS = [
     *each("F.threshold(x, 0, 3)", "a b", ints=True), *each("F.tanhshrink(x)", "a b", tol=4),
     *each("F.dropout(x, 0.5, False); F.dropout(x, 0.0, True)", "a b"),
     *each("F.dropout(x, 1.0, True)", "a b", special=False, why="torch multiplies by 0"),
+    # torch negates first, and the negative of a uint8 wraps.
+    Row("softmin_dtype", "F.softmin(x, 1, dtype=T.float64)", ("a b",), ints=True,
+        torch="F.softmin(x.double(), 1)"),
     *each("F.glu(x)", "a 4"), *each("F.glu(x, 0)", "2 b"),
     Row("prelu", "x.prelu(w)", ("a b c", "b"), tol=2),
     Row("prelu_one", "x.prelu(w)", ("a b", Pos("1"))),
