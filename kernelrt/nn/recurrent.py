@@ -376,8 +376,6 @@ class GRU(_Recurrent):
     bidirectional : bool, default False
         Whether each layer also runs from the last step to the first; both results are
         concatenated.
-    proj_size : int, default 0
-        Leave it at 0: only :class:`LSTM` has projections.
     dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
@@ -395,6 +393,16 @@ class GRU(_Recurrent):
     """
 
     _gates = 3
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, *,
+        dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            dtype=dtype,
+        )  # fmt: skip
 
     def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
         return gru_step(gates, state, weight, bias)

@@ -161,6 +161,15 @@ def test_padding_that_cannot_be():
         nn.ConvTranspose2d(3, 4, 3, padding="same")
 
 
+def test_only_an_lstm_has_projections():
+    torch = pytest.importorskip("torch")
+    for name in ("GRU", "RNN"):
+        with pytest.raises(ValueError, match="proj_size"):
+            getattr(torch.nn, name)(3, 4, proj_size=1)
+        with pytest.raises(TypeError, match="proj_size"):
+            getattr(nn, name)(3, 4, proj_size=1)
+
+
 def test_errors_of_calls_name_the_layer():
     with pytest.raises(TypeError, match=r"^Conv2d\.__init__\(\) missing 2"):
         nn.Conv2d(3)
