@@ -14,7 +14,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor.free_functions.creation import eye, full
 from kernelrt.tensor.free_functions.creation import tensor as array
-from kernelrt.tensor.nodes.arguments import tensor_of
+from kernelrt.tensor.nodes.arguments import real, tensor_of
 from kernelrt.tensor.rng.random import normal, uniform
 from kernelrt.util.unsupported_names import INIT, of_module
 
@@ -66,6 +66,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     (True, True)
     """
     _check(tensor)
+    a, b = real(a, "a"), real(b, "b")
     if not a <= b:
         raise ShapeError(f"a, b: expected a <= b, not {a} and {b}")
     return tensor.assign(uniform(*tensor.shape, low=a, high=b, dtype=tensor.dtype))
@@ -339,6 +340,11 @@ def trunc_normal_(
     Tensor
         The given tensor.
 
+    Raises
+    ------
+    ShapeError
+        `a` is above `b`, or `std` is not above 0.
+
     Examples
     --------
     >>> weight = krt.nn.init.trunc_normal_(krt.empty(100), std=5.0)
@@ -346,6 +352,11 @@ def trunc_normal_(
     True
     """
     _check(tensor)
+    mean, std, a, b = real(mean, "mean"), real(std, "std"), real(a, "a"), real(b, "b")
+    if not a <= b:
+        raise ShapeError(f"a, b: expected a <= b, not {a} and {b}")
+    if not std > 0:
+        raise ShapeError(f"std: expected a number above 0, not {std}")
     low, high = ((1 + math.erf((end - mean) / std / math.sqrt(2))) / 2 for end in (a, b))
     even = uniform(*tensor.shape, low=2 * low - 1, high=2 * high - 1, dtype=tensor.dtype)
     return tensor.assign((even.erfinv() * (std * math.sqrt(2)) + mean).clamp(a, b))

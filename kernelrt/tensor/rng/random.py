@@ -248,7 +248,7 @@ def uniform(
     *size : int, or one sequence of int
         Shape of the result.
     low, high : float
-        Limits.
+        Limits. If they are equal, all numbers are `low`.
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
@@ -268,7 +268,7 @@ def uniform(
     DTypeError
         `dtype` is no floating dtype.
     ShapeError
-        A size is negative.
+        A size is negative, or `low` is greater than `high`.
 
     Examples
     --------
@@ -277,6 +277,10 @@ def uniform(
     (True, True)
     """
     check_device(device)
+    if not isinstance(low, TensorBase) and not isinstance(high, TensorBase):
+        low, high = real(low, "low"), real(high, "high")
+        if not low <= high:
+            raise ShapeError(f"low, high: expected low <= high, not {low} and {high}")
     out = _draw(check_shape(size), _uniform, _float_type(dtype), high - low, low, generator)
     return out.requires_grad_() if requires_grad else out
 
@@ -905,7 +909,7 @@ def xavier_uniform(
     Raises
     ------
     ShapeError
-        There are fewer than two axes, or a size is 0.
+        There are fewer than two axes, a size is 0, or `gain` is below 0.
     DTypeError
         `dtype` is no floating dtype.
 
@@ -961,7 +965,7 @@ def xavier_normal(
     Raises
     ------
     ShapeError
-        There are fewer than two axes, or a size is 0.
+        There are fewer than two axes, a size is 0, or `gain` is below 0.
     DTypeError
         `dtype` is no floating dtype.
 
