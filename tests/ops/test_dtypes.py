@@ -44,6 +44,19 @@ def test_division_of_integers_gives_floats():
     np.testing.assert_array_equal((krt.tensor([1, 2]) / 4).numpy(), np.float32([0.25, 0.5]))
 
 
+@pytest.mark.parametrize("name", ["int32", "uint8", "float16", "float64"])
+@pytest.mark.parametrize("x", [None, "int64", "float64"])
+@pytest.mark.parametrize("function", [krt.trapezoid, krt.cumulative_trapezoid])
+def test_integrals_of_no_points_have_the_dtype_of_others(function, x, name):
+    kinds = set()
+    for n in (0, 1, 3):
+        places = None if x is None else make(x, (n,))
+        kinds.add(function(make(name, (2, n)), places).dtype)
+        kinds.add(function(make(name, (n, 2)), places, dim=0).dtype)
+    assert len(kinds) == 1
+    assert kinds.pop().is_float
+
+
 def test_comparisons_give_bools():
     x, y = krt.tensor([1.0, 2.0, np.nan]), krt.tensor([2, 2, 2])
     for got, expected in (

@@ -303,10 +303,10 @@ def _panels(y: Tensor, x: Tensor | None, dx: float | None, dim: int, name: str) 
         raise DTypeError(f"{name}: x, dx: expected at most one of the two; leave one out")
     axis = axis_of(dim, y.ndim)
     size = y.dims[axis]
-    if dim_span(size)[0] == 0 and y._static_size(axis, name) == 0:
-        return y
-    gaps = build.difference(size, 1)
-    heights = y._of(y._part_node(axis, 1, size)) + y._of(y._part_node(axis, 0, gaps))
+    heights = y
+    if dim_span(size)[0] > 0 or y._static_size(axis, name) > 0:
+        gaps = build.difference(size, 1)
+        heights = y._of(y._part_node(axis, 1, size)) + y._of(y._part_node(axis, 0, gaps))
     if x is None:
         return heights * (0.5 * (1.0 if dx is None else real(dx, "dx")))
     places = y._lift(x, "x")
