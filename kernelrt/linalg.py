@@ -350,9 +350,9 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
     Raises
     ------
     DTypeError
-        `A` or `B` is not float32 or float64.
+        `A` or `B` is not float32 or float64, or their dtypes differ.
     ShapeError
-        `A` does not hold square matrices, or sizes or dtypes of `A` and `B` differ.
+        `A` does not hold square matrices, or sizes of `A` and `B` differ.
     LinAlgError
         When the result is computed: a matrix is singular.
 
@@ -421,6 +421,11 @@ def solve_triangular(
     -------
     Tensor
         X, of the shape of `B` with the batch axes broadcast.
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        As in :func:`solve`.
 
     Examples
     --------
@@ -875,6 +880,7 @@ def lu_solve(
     if not left:
         return lu_solve(packed, taken, right.mT, adjoint=not adjoint).mT
     if adjoint:
+        packed._batched(packed, right, "lu_solve")  # noqa: SLF001
         half = solve_triangular(packed.mT, right, upper=False)
         half = solve_triangular(packed.mT, half, upper=True, unitriangular=True)
         return half._exchanged(taken, back=True)  # noqa: SLF001

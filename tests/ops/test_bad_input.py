@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -160,6 +162,16 @@ WRONG = [
      r"query: expected at least 2 axes, not shape \(3,\)"),
     (lambda: nn.MultiheadAttention(3, 1)(X[0], X, X), ShapeError,
      r"2 or 3 axes, the last of size 3, not shape \(3,\)"),
+    *((lambda solve=solve: solve(krt.eye(2), krt.ones(2, 1, dtype="float64")), DTypeError,
+       f"{name}: expected right-hand sides of float32, as the matrices are, not of float64; cast")
+      for name, solve in (
+          ("solve", krt.linalg.solve), ("solve", krt.linalg.solve_ex),
+          ("solve", lambda a, b: krt.linalg.solve(a, b.mT, left=False)),
+          ("solve_triangular", partial(krt.linalg.solve_triangular, upper=True)),
+          ("cholesky_solve", lambda a, b: b.cholesky_solve(a)),
+          ("lu_solve", lambda a, b: b.lu_solve(*krt.linalg.lu_factor(a))),
+          ("lu_solve", lambda a, b: krt.linalg.lu_solve(*krt.linalg.lu_factor(a), b, adjoint=True)),
+      )),
     (lambda: krt.linalg.matrix_norm(X[0]), ShapeError,
      r"two axes of a tensor with at least two, not \(-2, -1\) for shape \(3,\)"),
     (lambda: X[0].ctc_loss(X, X, X), ShapeError, r"\(T, N, C\) or \(T, C\), not \(3,\)"),

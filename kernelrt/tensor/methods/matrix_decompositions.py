@@ -478,7 +478,9 @@ class LinalgMethods(_Below):
         Raises
         ------
         ShapeError
-            Shapes or dtypes do not match.
+            Shapes do not match.
+        DTypeError
+            The dtypes differ, or are not float32 or float64.
 
         Examples
         --------
@@ -653,9 +655,9 @@ class LinalgMethods(_Below):
         Raises
         ------
         ShapeError
-            Shapes or dtypes do not match.
+            Shapes do not match.
         DTypeError
-            `LU_pivots` does not hold integers.
+            Dtypes do not match, or `LU_pivots` does not hold integers.
 
         Examples
         --------
@@ -664,6 +666,7 @@ class LinalgMethods(_Below):
         [[1.0], [2.0]]
         """
         packed, taken = self._lift(LU_data, "LU_data"), self._lift(LU_pivots, "LU_pivots")
+        packed._batched(packed, self, "lu_solve")
         half = packed._substituted(
             self._exchanged(taken, back=False), upper=False, left=True, unit=True
         )
@@ -707,8 +710,9 @@ class LinalgMethods(_Below):
         n, _ = matrix_ops.matrices(a.uop, name, square=True)
         matrix_ops.matrices(b.uop, name)
         if a.dtype is not b.dtype:
-            raise ShapeError(
-                f"{name}: expected equal dtypes, not {a.dtype.name} and {b.dtype.name}; cast one"
+            raise DTypeError(
+                f"{name}: expected right-hand sides of {a.dtype.name}, as the matrices are, not of "
+                f"{b.dtype.name}; cast them, as in b.cast('{a.dtype.name}')"
             )
         if not build.same_shape(b.dims[-2:-1], (n,)):
             raise ShapeError(
