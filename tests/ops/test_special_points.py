@@ -122,6 +122,17 @@ def test_the_hard_sigmoid_is_flat_at_its_limits_and_nan(dtype):
     np.testing.assert_array_equal(got, [[NAN, 0, 1, 1, 0], [0] * 5])
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", ["i0", "i0e"])
+def test_the_bessel_function_of_order_0_is_1_at_0(name, dtype):
+    kind = np.dtype(dtype)
+    x = np.array([0.0, -0.0, 1e-30, -1e-20, np.finfo(kind).eps / 3], kind)
+    got = getattr(krt.tensor(x), name)().numpy()
+    assert got.dtype == kind
+    # To the last digit: i0(x) = 1 + x**2 / 4, and i0e(x) = 1 - |x|.
+    np.testing.assert_array_equal(got, 1 - np.abs(x) if name == "i0e" else np.ones(5, kind))
+
+
 ACTIVATIONS = lines(
     "F.relu(x); F.relu6(x); F.hardtanh(x); F.hardtanh(x, -0.5, 2); F.hardsigmoid(x);"
     "F.hardswish(x); F.elu(x); F.elu(x, 0.5); F.celu(x); F.celu(x, 0.5); F.selu(x);"

@@ -268,6 +268,11 @@ def bessel_i(x: UOp, order: int, *, scaled: bool) -> UOp:
         # In two factors: the power may overflow although the product does not.
         power = build.mul(size, 0.5).alu(Op.EXP)
         value = value.alu(Op.MUL, power).alu(Op.MUL, power)
+    if not order:
+        # The series is off by some digits near 0, where 1, scaled 1 - |x|, is right to the last.
+        tiny = size.alu(Op.LT, _number(2.0 ** -(x.dtype.digits // 2 + 2), x))
+        one = _number(1, x)
+        value = build.where(tiny, build.sub(one, size) if scaled else one, value)
     value = build.where(x.ne(x), x, value)
     return custom(value, _bessel_rule, x, arg=(order, scaled))
 
