@@ -174,17 +174,41 @@ class DType:
     def digits(self) -> int:
         """Bits of the significand of a floating type, including the leading one.
 
+        Raises
+        ------
+        DTypeError
+            The type is not floating.
+
         Examples
         --------
         >>> krt.float16.digits, krt.bfloat16.digits, krt.float32.digits
         (11, 8, 24)
         """
-        return _FORMATS[self.name][0]
+        return self._format("digits")[0]
 
     @property
     def exponent_bits(self) -> int:
-        """Bits of the exponent of a floating type."""
-        return _FORMATS[self.name][1]
+        """Bits of the exponent of a floating type.
+
+        Raises
+        ------
+        DTypeError
+            The type is not floating.
+
+        Examples
+        --------
+        >>> krt.float16.exponent_bits, krt.bfloat16.exponent_bits, krt.float32.exponent_bits
+        (5, 8, 8)
+        """
+        return self._format("exponent_bits")[1]
+
+    def _format(self, name: str) -> tuple[int, int]:
+        if self.name not in _FORMATS:
+            raise DTypeError(
+                f"{name}: expected a floating type, not {self.name}; kernelrt.iinfo describes "
+                "integer types"
+            )
+        return _FORMATS[self.name]
 
     def __repr__(self) -> str:
         return f"kernelrt.{self.name}"

@@ -148,6 +148,8 @@ WRONG = [
     (lambda: INTS.assign(0.5), DTypeError, "int64"),
     (lambda: krt.randint(3, 3, (2,)), ShapeError, "low"),
     (lambda: krt.rand(2, dtype="int32"), DTypeError, "randint"),
+    (lambda: krt.int8.digits, DTypeError, "digits: expected a floating type, not int8"),
+    (lambda: krt.bool_.exponent_bits, DTypeError, "exponent_bits: expected a floating type, not b"),
     (lambda: krt.kaiming_uniform(3), ShapeError, "2 axes"),
     (lambda: krt.kaiming_uniform(3, 3, mode="fan"), ShapeError, "mode"),
     (lambda: krt.manual_seed(1.5), DTypeError, "seed"),
