@@ -470,7 +470,11 @@ class Tensor(
         >>> x.copy_(krt.tensor([1.0, 2.0])).tolist()
         [[1.0, 2.0], [1.0, 2.0]]
         """
-        self._check_no_leaf("copy_")
+        return self._copy_from(src, "copy_")
+
+    def _copy_from(self, src: Operand, name: str) -> Self:
+        """Assign `src` with its history; errors name the method `name`."""
+        self._check_no_leaf(name)
         if state.changing is None and fill_or_copy(self, src):
             return self
         if isinstance(src, Tensor) and state.is_grad_enabled() and (
@@ -478,7 +482,7 @@ class Tensor(
             # Or a jitted function made it: gradients that reach it must raise an error.
             or (src._lineage and not self.requires_grad and not self._is_parameter)
         ):  # fmt: skip
-            return self._replace(cast("Self", src._fitted(self)), "copy_")
+            return self._replace(cast("Self", src._fitted(self)), name)
         return self.assign(src)
 
     def _fitted(self, target: Self) -> Self:
@@ -513,7 +517,7 @@ class Tensor(
         >>> krt.tensor([1, 2]).zero_().tolist()
         [0, 0]
         """
-        return self.fill_(0)
+        return self._fill(0, "zero_")
 
     def fill_(self, value: bool | float) -> Self:
         """Assign a number or a 0-d tensor to all elements.
@@ -544,6 +548,10 @@ class Tensor(
         >>> x.tolist()
         [[7.0, 7.0], [0.0, 0.0]]
         """
+        return self._fill(value, "fill_")
+
+    def _fill(self, value: bool | float, name: str) -> Self:
+        """Assign a number to all elements; errors name the method `name`."""
         given: object = value
         number: UOp | bool | float | None = number_node(given)
         if number is None and isinstance(given, Tensor):
@@ -552,8 +560,8 @@ class Tensor(
                     "value: expected a number or a 0-d tensor, not one of shape "
                     f"{format_shape(given.dims)}; use copy_() to assign a tensor"
                 )
-            return self.copy_(given)
-        self._check_no_leaf("fill_")
+            return self._copy_from(given, name)
+        self._check_no_leaf(name)
         if state.changing is None and fill_or_copy(self, given):
             return self
         if number is None:

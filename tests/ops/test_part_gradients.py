@@ -309,6 +309,21 @@ def test_without_gradients_storage_takes_what_comes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "args"),
+    [("zero_", ()), ("fill_", (2.0,)), ("fill_", (krt.tensor(2.0),)), ("copy_", (krt.ones(2),)),
+     ("add_", (1,)), ("fill_diagonal_", (1,)), ("clip_", (0, 1)), ("masked_fill_", (True, 1.0)),
+     *((f"{name}_", ()) for name in ("bernoulli", "cauchy", "exponential", "log_normal", "normal",
+                                     "random", "uniform")),
+     ("geometric_", (0.5,))],
+)  # fmt: skip
+def test_errors_of_leaves_name_the_method_that_was_called(name: str, args: Any) -> None:
+    x = krt.ones(2, 2, requires_grad=True)
+    with pytest.raises(GradientError, match=f"^{name}: the tensor requires a gradient"):
+        getattr(x, name)(*args)
+    assert x.tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize(
     "change",
     [
         "x[0] = 5", "x[1:] = 5", "x[x > 1] = 5", "x[krt.tensor([0, 2])] = 5", "x[0] = x[1] * 2",

@@ -287,9 +287,10 @@ class DrawingMethods(_Below):
         """
         check_floats(self.dtype, "normal_")
         center, spread = real(mean, "mean"), random.at_least_zero(std, "std")
-        return self._put(random.normal(
+        drawn = random.normal(
             self.dims, mean=center, std=spread, dtype=self.dtype, generator=generator
-        ))  # fmt: skip
+        )
+        return self._put(drawn, "normal_")
 
     def uniform_(
         self, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
@@ -325,9 +326,10 @@ class DrawingMethods(_Below):
         if not low <= high:
             raise ShapeError(f"a, b: expected a <= b, not {a} and {b}")
         check_floats(self.dtype, "uniform_")
-        return self._put(random.uniform(
+        drawn = random.uniform(
             self.dims, low=low, high=high, dtype=self.dtype, generator=generator
-        ))  # fmt: skip
+        )
+        return self._put(drawn, "uniform_")
 
     def log_normal_(
         self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
@@ -365,7 +367,7 @@ class DrawingMethods(_Below):
         drawn = random.normal(
             self.dims, mean=real(mean, "mean"), std=std, dtype=wide, generator=generator
         )
-        return self._put(drawn.exp())
+        return self._put(drawn.exp(), "log_normal_")
 
     def exponential_(
         self, lambd: float = 1.0, *, generator: Generator | None = None
@@ -400,7 +402,7 @@ class DrawingMethods(_Below):
         if not real(lambd, "lambd") > 0:
             raise ShapeError(f"lambd: expected a number above 0, not {lambd}")
         drawn = exponentials(self.dims, self.dtype.accumulator, generator)
-        return self._put(drawn / lambd)
+        return self._put(drawn / lambd, "exponential_")
 
     def cauchy_(
         self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
@@ -437,7 +439,7 @@ class DrawingMethods(_Below):
         if not real(sigma, "sigma") > 0:
             raise ShapeError(f"sigma: expected a number above 0, not {sigma}")
         angle = (random.rand(self.dims, dtype=dt.float64, generator=generator) - 0.5) * math.pi
-        return self._put((angle.tan() * sigma + real(median, "median")).cast(self.dtype))
+        return self._put(angle.tan() * sigma + real(median, "median"), "cauchy_")
 
     def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
         """Assign the number of trials, of probability `p` each, up to the first success.
@@ -472,7 +474,7 @@ class DrawingMethods(_Below):
             raise DTypeError("geometric_: bools cannot hold counts; cast them")
         drawn = positive_rand(self.dims, dt.float64, generator)
         trials = (drawn.log() / math.log1p(-p)).ceil()
-        return self._put(trials.clamp(min=1).cast(self.dtype))
+        return self._put(trials.clamp(min=1), "geometric_")
 
     def bernoulli_(self, p: Any = 0.5, *, generator: Generator | None = None) -> Self:
         """Assign ones with probability `p`, a number or a tensor of probabilities, else zeros.
@@ -504,14 +506,14 @@ class DrawingMethods(_Below):
         [[0.0, 1.0], [0.0, 1.0]]
         """
         if isinstance(p, int | float):
-            return self._put(self._hits(_probability(p), generator))
+            return self._put(self._hits(_probability(p), generator), "bernoulli_")
 
         chances = self._lift(p, "p")
         check_floats(chances.dtype, "p")
         drawn = random.rand(self.dims, dtype=_resolving(chances.dtype), generator=generator)
         chances = chances.detach().expand(self.dims)
         hits = (drawn < chances).cast(self.dtype)
-        return self._put(data_checks.if_each(hits, chances, 0, 1, "p"))
+        return self._put(data_checks.if_each(hits, chances, 0, 1, "p"), "bernoulli_")
 
     def random_(
         self, from_: int | None = None, to: int | None = None, *,
@@ -561,7 +563,7 @@ class DrawingMethods(_Below):
             )
         word = "int64" if limit <= 1 << 63 else "uint64"
         drawn = random.randint(first, limit, self.dims, dtype=word, generator=generator)
-        return self._put(drawn.cast(kind))
+        return self._put(drawn, "random_")
 
     # ---- parts
 
@@ -569,9 +571,9 @@ class DrawingMethods(_Below):
         drawn = random.rand(self.dims, dtype=dt.float64, generator=generator) < p
         return cast("Self", drawn.cast(self.dtype))
 
-    def _put(self, value: Any) -> Self:
+    def _put(self, value: Any, name: str) -> Self:
         whole = cast("Any", self)  # a class above this one defines assign()
-        whole._check_no_leaf("drawing values")
+        whole._check_no_leaf(name)
         return cast("Self", whole.assign(value.cast(self.dtype)))
 
 
