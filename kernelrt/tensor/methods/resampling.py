@@ -674,6 +674,11 @@ class ResamplingMethods(_Below):
                 f"grid: expected shape (batch, ..., {n}) of {self.ndim} axes for an input of shape "
                 f"{format_shape(self.dims)}, not {format_shape(at.dims)}"
             )
+        if not same(at.dims[0], self.dims[0]):
+            raise ShapeError(
+                f"grid: expected a grid for each of the {format_size(self.dims[0])} images of the "
+                f"batch, not {format_size(at.dims[0])} grids; use grid.expand() to share one"
+            )
         if not self.dtype.is_float or at.dtype is not self.dtype:
             raise DTypeError(
                 f"grid: expected the dtype {self.dtype.name} of the input, not {at.dtype.name}"
