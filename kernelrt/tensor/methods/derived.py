@@ -284,7 +284,8 @@ class DerivedMethods(_Below):
                 f"{format_shape(self.dims)}"
             )
         axes = tuple(range(2, self.ndim))
-        for kept, rule in ((running_mean, self.mean), (running_var, self.var)):
+        known = self._statistics(running_mean, running_var)
+        for kept, rule in ((known[0], self.mean), (known[1], self.var)):
             if kept is None:
                 continue
             with state.no_grad():

@@ -259,6 +259,7 @@ class LossMethods(_Below):
             raise ShapeError(f"batch_norm: expected at least 2 axes, not {self.ndim}")
         behind = (1,) * (self.ndim - 2)
         channels = (self._static_size(1, "batch_norm"),)
+        known = self._statistics(running_mean, running_var)
         if training:
             axes = (0, *range(2, self.ndim))
             out, mean, variance = self._normalized(axes, eps)
@@ -270,30 +271,42 @@ class LossMethods(_Below):
             if dim_max(count) > 0:  # an empty batch leaves the statistics unchanged
                 rest = out._of(build.scalar(build.difference(count, 1), variance.dtype))
                 unbiased = variance * out._of(build.scalar(count, variance.dtype)) / rest
-                self._learn(running_mean, mean.reshape(channels), momentum, count, 1)
-                self._learn(running_var, unbiased.reshape(channels), momentum, count, 2)
+                self._learn(known[0], mean.reshape(channels), momentum, count, 1)
+                self._learn(known[1], unbiased.reshape(channels), momentum, count, 2)
             return out._scaled(self.dtype, weight, bias, channels, behind)
-        if running_mean is None or running_var is None:
+        if known[0] is None or known[1] is None:
             raise ShapeError(
                 "running_mean, running_var: training=False needs both, but at least one is None; "
                 "pass both, or training=True to use the statistics of the batch"
             )
         line = (1, self.dims[1], *behind)
-        mean = self._lift(running_mean, "running_mean").reshape(line)
-        spread = self._lift(running_var, "running_var").reshape(line)
+        mean, spread = known[0].reshape(line), known[1].reshape(line)
         x = self._of(self._wide("batch_norm"))
         out = (x - mean) * (spread.cast(spread.dtype.accumulator) + eps).rsqrt()
         dtype = dt.promote(self.dtype, mean.dtype, spread.dtype)
         return out._scaled(dtype, weight, bias, channels, behind)
 
+    def _statistics(
+        self, running_mean: TensorBase | None, running_var: TensorBase | None
+    ) -> list[Self | None]:
+        """Return running statistics; check that they have one number for each channel."""
+        found: list[Self | None] = []
+        for name, value in (("running_mean", running_mean), ("running_var", running_var)):
+            known = None if value is None else self._lift(value, name)
+            if known is not None and not build.same_shape(known.dims, self.dims[1:2]):
+                raise ShapeError(
+                    f"{name}: expected one number for each channel, of shape "
+                    f"{format_shape(self.dims[1:2])}, not {format_shape(known.dims)}"
+                )
+            found.append(known)
+        return found
+
     def _learn(
-        self, running: TensorBase | None, new: Self, momentum: float | TensorBase, count: Dim,
-        needed: int,
+        self, known: Self | None, new: Self, momentum: float | TensorBase, count: Dim, needed: int
     ) -> None:
-        """Mix statistics `new` of `count` values into `running` if there are `needed` values."""
-        if running is None:
+        """Mix statistics `new` of `count` values into `known` if there are `needed` values."""
+        if known is None:
             return
-        known = self._lift(running, "running")
         rest: Any = 1 - momentum  # type: ignore[operator]
         mixed = (known * rest + new * momentum).cast(known.dtype)
         if dim_span(count)[0] < needed:
