@@ -39,6 +39,12 @@ def test_every_method_is_a_function() -> None:
     assert {"relu", "dropout", "cross_entropy"} <= set(dir(F))
 
 
+def test_every_error_is_at_the_top() -> None:
+    errors = krt.errors.__all__
+    assert {n for n in errors if getattr(krt, n, None) is not getattr(krt.errors, n)} == set()
+    assert set(errors) <= set(krt.__all__)
+
+
 def test_they_compute_what_the_methods_do() -> None:
     x = krt.tensor(X)
     np.testing.assert_array_equal(krt.exp(x).numpy(), x.exp().numpy())
