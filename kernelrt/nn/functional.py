@@ -110,6 +110,8 @@ def _activation(name: str) -> Callable[..., Tensor]:
         return result
 
     call.__name__ = call.__qualname__ = name
+    # Errors and profiles take the function's name from its code object.
+    call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
     call.__doc__ = made.__doc__
     return call
 

@@ -58,6 +58,13 @@ def test_functions_are_called_by_their_names():
     found = {o.op for o in origins_of(krt.jit(called).plan(krt.ones(3, 4)))}
     assert found == {"exp", "sum", "mul"}
 
+    def others(x):
+        return krt.nn.functional.relu(x) + krt.rand(3, 4) + krt.normal(x, x.abs())
+
+    found = {o.op for o in origins_of(krt.jit(others).plan(krt.ones(3, 4)))}
+    assert {"relu", "normal", "add"} <= found
+    assert not found & {"call", "activation"}
+
 
 def test_a_prepared_plan_names_them_too(net):
     plan = net(krt.tensor(np.arange(8))).prepare()

@@ -21,8 +21,9 @@ CASES = {
     "bernoulli_": (lambda k, _f, x: k.zeros(3, 2).bernoulli_(x), [[0.5, 1.5], [-1, 0]], [0, 1],
                    "p: bernoulli", [1.5, -1]),
     "normal": (lambda k, _f, x: k.normal(k.zeros(2), x), [[0, -1], [math.nan, 1]], [0, 1],
-               "std: ", [-1, math.nan]),
-    "normal, number": (lambda k, _f, x: k.normal(1.0, x), [[0, -1]], [0, 1], "std: ", [-1]),
+               "std: normal at", [-1, math.nan]),
+    "normal, number": (lambda k, _f, x: k.normal(1.0, x), [[0, -1]], [0, 1], "std: normal at",
+                       [-1]),
     "poisson": (lambda k, _f, x: k.poisson(x), [[0, -1], [math.nan, 1]], [0, 1],
                 "rate: poisson", [-1, math.nan]),
     **{f"binary_cross_entropy, {r}": (
