@@ -63,6 +63,25 @@ class _InLoop:
         return self.iteration
 
 
+def with_article(name: str) -> str:
+    """Return a name of a class behind "a" or "an", by how it is read aloud.
+
+    Examples
+    --------
+    >>> from kernelrt.errors import with_article
+    >>> [with_article(name) for name in ("dict", "ExecutionPlan", "LSTM", "UOp", "ndarray")]
+    ['a dict', 'an ExecutionPlan', 'an LSTM', 'a UOp', 'an ndarray']
+    """
+    spelled = name[:2].isupper() or name.startswith("nd")  # letters are read one by one
+    vowel = name[:1].upper() in (set("AEFHILMNORSX") if spelled else set("AEIO"))
+    return f"an {name}" if vowel else f"a {name}"
+
+
+def a_type(value: object) -> str:
+    """Return the name of the type of a value, with its article."""
+    return with_article(type(value).__name__)
+
+
 class KernelrtError(Exception):
     """Base class of all errors that kernelrt raises intentionally.
 
@@ -494,7 +513,7 @@ class CopyError(KernelrtError, TypeError):
     >>> copy.deepcopy(krt.zeros(2).prepare())
     Traceback (most recent call last):
         ...
-    kernelrt.errors.CopyError: a ExecutionPlan refers to memory of this process...
+    kernelrt.errors.CopyError: an ExecutionPlan refers to memory of this process...
     """
 
 

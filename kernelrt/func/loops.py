@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError, VariableError
+from kernelrt.errors import DTypeError, ShapeError, VariableError, a_type
 from kernelrt.func.bodies import (
     Body,
     Carry,
@@ -209,7 +209,7 @@ def _unrolled(
 def _kind(value: object) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
-    return f"a {type(value).__name__}"
+    return a_type(value)
 
 
 def _length(arrays: Any, length: object) -> Dim:

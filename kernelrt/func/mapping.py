@@ -7,7 +7,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelrt.errors import AxisError, DTypeError, JitError, ShapeError, VariableError
+from kernelrt.errors import AxisError, DTypeError, JitError, ShapeError, VariableError, a_type
 from kernelrt.func.bodies import computes_shared_reads, realized, stepwise
 from kernelrt.func.trees import is_nested, mapped
 from kernelrt.ir import Op
@@ -395,7 +395,7 @@ def _roots(results: Sequence[tuple[str, Any, Any]]) -> list[UOp]:
         if leaf is not None and not isinstance(leaf, Tensor):
             refuse_part(leaf)
             raise DTypeError(
-                f"{path} of the function that vmap calls is a {type(leaf).__name__}; "
+                f"{path} of the function that vmap calls is {a_type(leaf)}; "
                 "expected Tensors, or dicts, lists, tuples and dataclasses of them"
             )
     return [leaf.uop for _, leaf, _ in results if leaf is not None]

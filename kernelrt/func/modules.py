@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import setitem
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernelrt.errors import DTypeError, ShapeError, StateError
+from kernelrt.errors import DTypeError, ShapeError, StateError, a_type
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import modes
 from kernelrt.nn.populations import stacked_tensors
@@ -187,6 +187,6 @@ def _container_of(holder: Any, name: str) -> tuple[Any, Any]:
     if hasattr(holder, "__dict__") and name in vars(holder):
         return vars(holder), name  # bypasses __setattr__, so that no plan is made anew
     raise StateError(
-        f"{name}: a tensor in a {type(holder).__name__} cannot be replaced; keep it in an "
+        f"{name}: a tensor in {a_type(holder)} cannot be replaced; keep it in an "
         "attribute, a list or a dict"
     )

@@ -17,7 +17,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, kind_name
 from kernelrt.dtype import DType
-from kernelrt.errors import DTypeError, JitError, KernelrtError
+from kernelrt.errors import DTypeError, JitError, KernelrtError, a_type
 from kernelrt.ir.shape import format_shape
 from kernelrt.native.signature import plain_scalar, value_key
 from kernelrt.tensor import Tensor, views
@@ -236,7 +236,7 @@ def _fixed(path: str, item: object) -> tuple[tuple[str, object], ...]:
             hash(value_key(value))
         except TypeError:
             raise JitError(
-                f"{path}.{name}: a static field holds a {type(value).__name__}, which is not "
+                f"{path}.{name}: a static field holds {a_type(value)}, which is not "
                 "hashable; use a tuple, a string or a number, or make the field non-static"
             ) from None
     return found

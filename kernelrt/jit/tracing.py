@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32, float64
-from kernelrt.errors import DTypeError, JitError
+from kernelrt.errors import DTypeError, JitError, a_type
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.ir.size import Real, Size
@@ -370,7 +370,7 @@ def check_result(name: str, value: object, function: str) -> object:
 
     masked.refuse_part(value)
     raise JitError(
-        f"{name}: {function} returns a {type(value).__name__}; expected tensors, numbers, strings, "
+        f"{name}: {function} returns {a_type(value)}; expected tensors, numbers, strings, "
         "None, and lists, tuples, dicts and dataclasses of these"
     )
 

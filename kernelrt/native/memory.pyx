@@ -17,6 +17,7 @@ from kernelrt.native.krt cimport krt_memory_alloc, krt_memory_discard, krt_memor
 import weakref
 
 from kernelrt import errors
+from kernelrt.errors import a_type
 
 # Number of writes to memory that outlives the writer. It tells whether data derived from memory,
 # such as a hoisted preparation, is stale. (The count in `thread_modes` is another one: it grows
@@ -64,7 +65,7 @@ def count_writes():
 def no_copies(what):
     """Raise the CopyError for an object that refers to memory or code of this process."""
     raise errors.CopyError(
-        f"a {type(what).__name__} refers to memory of this process and cannot be copied or "
+        f"{a_type(what)} refers to memory of this process and cannot be copied or "
         "pickled; copy the data that numpy() or copyout() returns"
     )
 

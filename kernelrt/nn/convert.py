@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, StateError
+from kernelrt.errors import DTypeError, StateError, a_type
 from kernelrt.nn import modes, tree
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
@@ -46,7 +46,7 @@ def converted(root: _M, dtype: object) -> _M:
     for owner, key, _ in places:
         if not isinstance(owner, list | MutableMapping) and not hasattr(owner, "__dict__"):
             raise StateError(
-                f"to: cannot replace the tensor at {key!r} of a {type(owner).__name__}, which is "
+                f"to: cannot replace the tensor at {key!r} of {a_type(owner)}, which is "
                 "immutable; keep the tensor in a list or a dict, or as an attribute"
             )
     for owner, key, value in places:

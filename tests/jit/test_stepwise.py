@@ -50,7 +50,7 @@ def test_arguments_are_what_a_traced_function_sees():
     assert [t.dtype for t in (result["y"], plain["y"])] == [krt.float32] * 2
     with krt.disable_jit(), pytest.raises(krt.JitError, match="options"):
         f(np.ones(2), 2.0, 3, options={"name": object()})
-    with krt.disable_jit(), pytest.raises(krt.JitError, match="returns a object"):
+    with krt.disable_jit(), pytest.raises(krt.JitError, match="returns an object"):
         krt.jit(lambda x: object())(np.ones(2))
 
 

@@ -12,6 +12,8 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from kernelrt.errors import a_type
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -173,4 +175,4 @@ def _repr(key: object) -> str:
     try:
         return repr(key)
     except Exception:  # noqa: BLE001 - user code may raise
-        return f"a {type(key).__name__}"
+        return a_type(key)

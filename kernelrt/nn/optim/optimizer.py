@@ -9,7 +9,14 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, TypeVar
 
 from kernelrt.device.dlpack import kind_name
-from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, UnknownNameError
+from kernelrt.errors import (
+    DTypeError,
+    GradientError,
+    JitError,
+    ShapeError,
+    UnknownNameError,
+    a_type,
+)
 from kernelrt.nn import modes, state_dicts, tree
 from kernelrt.nn.optim import member_hyperparameters, torch_state
 from kernelrt.nn.optim.eager_steps import Steps
@@ -540,7 +547,7 @@ def _check_order(name: str, params: object) -> None:
     if isinstance(params, AbstractSet) and not isinstance(params, KeysView | ItemsView):
         raise DTypeError(
             f"{name}: expected an ordered iterable, as state dicts identify parameters by position "
-            f"and the order of a {type(params).__name__} differs between processes; pass a list"
+            f"and the order of {a_type(params)} differs between processes; pass a list"
         )
 
 

@@ -262,10 +262,12 @@ def sized_after(more: int) -> Callable[[_F], _F]:
                 args = with_starred(function.__name__, several, before, args, options)
             return function(*args, **options)
 
+        made: Any = call
         # Errors, profiles and the grad_fn take the function's name from its code object.
-        name = function.__name__
-        call.__code__ = call.__code__.replace(co_name=name, co_qualname=function.__qualname__)
-        return cast("_F", call)
+        made.__code__ = made.__code__.replace(
+            co_name=function.__name__, co_qualname=function.__qualname__
+        )
+        return cast("_F", made)
 
     return decorate
 
