@@ -22,6 +22,7 @@ from kernelrt.distributions.transforms import (
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor.nodes.arguments import shape_of
+from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +112,8 @@ class TransformedDistribution(Distribution):
         return widened(self.transforms[-1].codomain, len(self.event_shape))
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        return self._transform(self.base_dist.sample(sample_shape))
+        with no_grad():
+            return self._transform(self.base_dist.sample(sample_shape))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
         return self._transform(self.base_dist.rsample(sample_shape))

@@ -355,6 +355,29 @@ def test_gradients_of_draws_are_those_of_means(name):
     assert p.grad.item() == pytest.approx(wanted, rel=0.04)
 
 
+def test_samples_have_no_gradients_but_those_of_rsample():
+    p = krt.tensor(0.5, requires_grad=True)
+    affine = [D.AffineTransform(p, p * 2)]
+    made = [
+        D.TransformedDistribution(D.Normal(0.0, 1.0), affine),
+        D.TransformedDistribution(D.Normal(p, p), affine), D.LogNormal(p, p),
+        D.TransformedDistribution(D.TransformedDistribution(D.Normal(0.0, 1.0), affine), affine),
+        D.Independent(D.TransformedDistribution(D.Normal(krt.zeros(2), 1.0), affine), 1),
+        D.Normal(p, p), D.Gumbel(p, p), D.Weibull(p, p), D.Kumaraswamy(p, p), D.TanhNormal(p, p),
+        D.RelaxedBernoulli(p, probs=p), D.RelaxedOneHotCategorical(p, logits=krt.stack([p, p * 2])),
+        D.Pareto(p, p),
+        D.LogisticNormal(krt.stack([p, p]), krt.stack([p, p])), D.InverseGamma(p, p),
+    ]
+    for one in made:
+        assert not one.sample((2,)).requires_grad, one
+        assert one.rsample((2,)).requires_grad, one
+    for kind in (D.Categorical, D.OneHotCategorical, D.OneHotCategoricalStraightThrough):
+        assert not kind(krt.stack([p, 1 - p])).sample().requires_grad
+    base = D.TransformedDistribution(D.Poisson(p), affine)
+    assert not base.has_rsample
+    assert not base.sample().requires_grad
+
+
 @pytest.mark.cases(1 / 4)
 def test_shares_have_gradients():
     krt.manual_seed(4)
