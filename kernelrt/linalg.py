@@ -53,6 +53,36 @@ class Checked(NamedTuple, Generic[_T]):
     info: _T
 
 
+class CheckedInverse(NamedTuple, Generic[_T]):
+    """Inverses, and for each matrix `info`: 0 if its inverse is valid, else 1.
+
+    Attributes
+    ----------
+    inverse : Tensor
+        Inverses of all matrices.
+    info : Tensor
+        int32 of the batch shape.
+    """
+
+    inverse: _T
+    info: _T
+
+
+class CheckedCholesky(NamedTuple, Generic[_T]):
+    """Cholesky factors, and for each matrix `info`: 0 if its factor is valid, else 1.
+
+    Attributes
+    ----------
+    L : Tensor
+        Factors of all matrices.
+    info : Tensor
+        int32 of the batch shape.
+    """
+
+    L: _T
+    info: _T
+
+
 class Factors(NamedTuple, Generic[_T]):
     """L and U in one matrix, and the pivots: the row swapped with in each step, from 1.
 
@@ -127,7 +157,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 - torch
 
 def cholesky_ex(
     A: Tensor, *, upper: bool = False, check_errors: bool = False  # noqa: N803
-) -> Checked[Tensor]:
+) -> CheckedCholesky[Tensor]:
     """Return the Cholesky factors, with `info` 1 for matrices that have none.
 
     Parameters
@@ -141,12 +171,12 @@ def cholesky_ex(
 
     Returns
     -------
-    Checked of (result, info)
+    CheckedCholesky of (L, info)
         Factors of the shape and dtype of `A`, and int32 of the batch shape.
 
     Examples
     --------
-    >>> krt.linalg.cholesky_ex(krt.tensor([[4.0]])).result.tolist()
+    >>> krt.linalg.cholesky_ex(krt.tensor([[4.0]])).L.tolist()
     [[2.0]]
     >>> krt.linalg.cholesky_ex(krt.tensor([[-4.0]])).info.item()
     1
@@ -159,7 +189,7 @@ def cholesky_ex(
         out = out.mT if upper else out
     # If the checked factorization would raise, the unchecked factor has a non-positive diagonal.
     positive = (out.detach().diagonal(0, -2, -1) > 0).all(-1)
-    return Checked(out, (~positive).int())
+    return CheckedCholesky(out, (~positive).int())
 
 
 def _faults(out: Tensor) -> Tensor:
@@ -258,7 +288,7 @@ def inv(A: Tensor) -> Tensor:  # noqa: N803
     return tensor_of(A, "A").inverse()
 
 
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> Checked[Tensor]:  # noqa: N803
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> CheckedInverse[Tensor]:  # noqa: N803
     """Return the inverse matrices, with `info` 1 for singular ones (the result is not finite).
 
     Parameters
@@ -270,7 +300,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Checked[Tensor]:  # noqa
 
     Returns
     -------
-    Checked of (result, info)
+    CheckedInverse of (inverse, info)
         Inverses of the shape and dtype of `A`, and int32 of the batch shape.
 
     Examples
@@ -279,7 +309,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Checked[Tensor]:  # noqa
     [0, 1]
     """
     out = tensor_of(A, "A")._inverted(checked=bool(check_errors))  # noqa: SLF001
-    return Checked(out, _faults(out))
+    return CheckedInverse(out, _faults(out))
 
 
 def pinv(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from support.skip_list import Package
 
@@ -140,3 +141,31 @@ def test_to_takes_what_pytorchs_takes() -> None:
         assert not k.int64.is_floating_point
     with pytest.raises(DeviceError, match="cuda"):
         krt.ones(2).to(device="cuda")
+
+
+RESULTS = [
+    "x.svd()", "T.linalg.svd(x)", "T.linalg.eigh(x)", "T.linalg.qr(x)", "T.linalg.slogdet(x)",
+    "x.slogdet()", "T.linalg.lu(x)", "T.linalg.lu_factor(x)",
+    "T.lu_unpack(*T.linalg.lu_factor(x))", "x.sort()", "x.topk(1)", "x.max(0)", "x.min(0)",
+    "x.mode()", "x.median(0)", "x.nanmedian(0)", "x.kthvalue(1)", "x.cummax(0)", "x.cummin(0)",
+    "x.aminmax()", "x.frexp()", "x.histogram(3)", "T.linalg.lstsq(x,x)", "T.linalg.inv_ex(x)",
+    "T.linalg.cholesky_ex(x)", "T.linalg.solve_ex(x,x)",
+]  # fmt: skip
+
+
+@pytest.mark.cases(9)
+@pytest.mark.parametrize("line", RESULTS)
+def test_fields_of_results_have_the_names_of_torch(line: str) -> None:
+    ours, theirs = (
+        eval(line, {"T": k, "x": k.tensor([[4.0, 1.0], [1.0, 3.0]])})  # noqa: S307
+        for k in (krt, torch)
+    )
+    assert ours._fields == type(theirs).__match_args__
+    for name, value in zip(ours._fields, theirs, strict=True):
+        if name not in ("U", "V", "Vh", "eigenvectors", "Q", "R"):  # these are unique up to signs
+            found, wanted = getattr(ours, name).numpy(), value.numpy()
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    if "svd" in line:
+        u, s, v = (t.double().numpy() for t in ours)
+        again = u * s @ (v if "Vh" in ours._fields else v.T)
+        np.testing.assert_allclose(again, [[4, 1], [1, 3]], rtol=1e-5)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
-__all__ = ["QR", "SVD", "Decomposition", "Eigen", "LinalgMethods", "SignedLog",
+__all__ = ["QR", "SVD", "Decomposition", "Eigen", "LinalgMethods", "SVDFactors", "SignedLog",
            "lu_unpack"]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -101,8 +101,7 @@ class SVD(NamedTuple, Generic[_T]):
     S : Tensor
         Singular values, of shape (..., k) for k the lesser matrix size.
     Vh : Tensor
-        Matrices with orthonormal rows from :func:`kernelrt.linalg.svd`; :meth:`LinalgMethods.svd`
-        puts their transposes here.
+        Matrices with orthonormal rows; :class:`SVDFactors` has their transposes.
 
     Examples
     --------
@@ -113,6 +112,29 @@ class SVD(NamedTuple, Generic[_T]):
     U: _T
     S: _T
     Vh: _T
+
+
+class SVDFactors(NamedTuple, Generic[_T]):
+    """Result of :meth:`LinalgMethods.svd`, with V as in PyTorch's older function.
+
+    Attributes
+    ----------
+    U : Tensor
+        Matrices with orthonormal columns.
+    S : Tensor
+        Singular values, of shape (..., k) for k the lesser matrix size; they descend.
+    V : Tensor
+        Matrices with orthonormal columns: ``A = U @ S.diag_embed() @ V.mT``.
+
+    Examples
+    --------
+    >>> krt.tensor([[3.0, 0.0], [0.0, 4.0]]).svd().V.abs().tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+
+    U: _T
+    S: _T
+    V: _T
 
 
 class Decomposition(NamedTuple, Generic[_T]):
@@ -573,7 +595,7 @@ class LinalgMethods(_Below):
         q, r = matrix_ops.qr(self.uop, complete=not flag(some, "some"))
         return QR(self._of(q), self._of(r))
 
-    def svd(self, some: bool = True, compute_uv: bool = True) -> SVD[Self]:
+    def svd(self, some: bool = True, compute_uv: bool = True) -> SVDFactors[Self]:
         """Return U, descending singular values and V.
 
         The older name in PyTorch; :func:`kernelrt.linalg.svd` returns the transpose of V instead.
@@ -588,8 +610,8 @@ class LinalgMethods(_Below):
 
         Returns
         -------
-        SVD of (U, S, V)
-            Float32 or float64, as this tensor. The third field is called ``Vh``, but holds V.
+        SVDFactors of (U, S, V)
+            Float32 or float64, as this tensor.
 
         Raises
         ------
@@ -601,11 +623,13 @@ class LinalgMethods(_Below):
         >>> u, s, v = krt.tensor([[3.0, 0.0], [0.0, 4.0]]).svd()
         >>> s.tolist()
         [4.0, 3.0]
+        >>> krt.tensor([[3.0, 0.0], [0.0, 4.0]]).svd()._fields
+        ('U', 'S', 'V')
         """
         u, s, vt = self._singular(full=not flag(some, "some"))
         if not flag(compute_uv, "compute_uv"):
-            return SVD(u * 0, s, vt.mT * 0)
-        return SVD(u, s, vt.mT)
+            return SVDFactors(u * 0, s, vt.mT * 0)
+        return SVDFactors(u, s, vt.mT)
 
     def _singular(self, *, full: bool) -> tuple[Self, Self, Self]:
         node = self.uop
