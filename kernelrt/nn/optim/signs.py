@@ -110,8 +110,8 @@ class Rprop(Optimizer):
             prev, sizes = group.zeros("prev")[i], group.zeros("step_size")[i]
             same = grad * prev
             start = sizes.where(~first[i], group.rate.cast(param.dtype))
-            factor = where(same > 0, more, where(same < 0, less, 1.0))  # NaN has no sign
-            size = (start * factor.cast(param.dtype)).clamp(low, high)
+            size = where(same < 0, start * at(less, param), start)  # NaN has no sign
+            size = where(same > 0, start * at(more, param), size).clamp(low, high)
             kept = grad.masked_fill(same < 0, 0)
             new += [(prev, kept), (sizes, size), (param, param - kept.sign() * size)]
         return new
