@@ -55,6 +55,7 @@ else:
 
 __all__ = [
     "AS_STRIDED",
+    "BITS",
     "CONTIGUOUS",
     "DETACH",
     "DIAGONAL",
@@ -66,6 +67,7 @@ __all__ = [
     "Kind",
     "argument",
     "bare",
+    "bits",
     "borrow",
     "check_history",
     "copied_into",
@@ -210,6 +212,20 @@ def _same(sizes: Sequence[int], strides: Sequence[int]) -> Layout:
     return tuple(sizes), tuple(strides)
 
 
+def _bits(
+    sizes: Sequence[int], strides: Sequence[int], new: dt.DType, old: dt.DType
+) -> Layout:
+    if new.bits == old.bits:
+        return tuple(sizes), tuple(strides)
+    *lead, last = (n * old.bits // new.bits if a == len(sizes) - 1 else n
+                   for a, n in enumerate(sizes))  # fmt: skip
+    return (*lead, last), (*(s * old.bits // new.bits for s in strides[:-1]), 1)
+
+
+def _put_bits(x: Any, value: Any, *_: object) -> Any:
+    return value.bitcast(x.dtype)
+
+
 def _put_whole(x: Any, value: Any) -> Any:
     del x
     return value
@@ -253,6 +269,7 @@ DIAGONAL = Kind(
 UNFOLD = Kind(lambda x, *windows: x.unfold(*windows), None, _unfolded, None)
 AS_STRIDED = Kind(lambda x, *layout: x.as_strided(*layout), None, _strided, None)
 DETACH = Kind(lambda x: x.detach(), _put_whole, _same, lambda a: a)
+BITS = Kind(lambda x, new, _: x.bitcast(new), _put_bits, _bits, None)
 CONTIGUOUS = Kind(lambda x: x.contiguous(), _put_whole, _same, lambda a: a)
 
 _name_views(Buffer, ids, registry.allocator("CPU"), INDEX)
@@ -304,6 +321,28 @@ def is_packed(tensor: TensorBase) -> bool:
     if layout is None:
         return True
     return are_packed(*layout)
+
+
+def bits(source: _T, dtype: dt.DType) -> _T:
+    """Return a view of the bits of `source` as another dtype, without its history."""
+    old = source.dtype
+    if dtype.bits != old.bits and source._link is not None and source.ndim:
+        layout = _layout(source)
+        count = max(dtype.bits // old.bits, 1)
+        if layout is not None and (
+            (layout[0][-1] > 1 and layout[1][-1] != 1) or any(s % count for s in layout[1][:-1])
+        ):
+            raise ShapeError(
+                f"view: the rows of shape {format_shape(source.dims)} do not lie in memory so that "
+                f"whole elements of {dtype.name} could show them; copy them first, as in "
+                "x.contiguous().view(dtype)"
+            )
+    plain = cast("Any", source).detach()
+    if dtype is old:
+        return cast("_T", plain)
+    node, below = read(plain)
+    seen = cast("UOp", plain._of(node).bitcast(dtype)._uop)
+    return cast("_T", view(plain, seen, below, BITS, dtype, old))
 
 
 # ---- reading
@@ -587,7 +626,15 @@ def placed(tensor: _T, value: _T, root: _T) -> _T:
         # path to the flat element numbers, and scatter to these.
         positions = root._of(build.reshape(build.iota(prod(root.dims)), root.dims))
         for kind, arguments in steps:
-            positions = kind.get(positions, *arguments)
+            if kind is not BITS:
+                positions = kind.get(positions, *arguments)
+            elif arguments[0].bits != arguments[1].bits:
+                raise ShapeError(
+                    f"cannot write to windows or an expanded view read as {tensor.dtype.name}, of "
+                    "another width; copy the view first, as in x.clone()"
+                )
+        if any(kind is BITS for kind, _ in steps):
+            value = cast("Any", value).bitcast(root.dtype)
         return cast("_T", root._with_elements(positions, value))  # type: ignore[attr-defined]
     levels = [root]
     for kind, arguments in steps[:-1]:

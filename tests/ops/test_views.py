@@ -518,3 +518,62 @@ def test_a_view_of_a_temporary_tensor_is_read_twice():
     np.testing.assert_array_equal(first, shown.numpy())
     shown[0] = 9.0
     np.testing.assert_array_equal(shown.numpy(), [[9, 9, 9], [6, 8, 10]])
+
+
+BITS = [
+    "x = K.arange(6.).reshape(2, 3); v = x.view(K.int32); v[0] = 7",
+    "x = K.arange(6.).reshape(2, 3); v = x.view(K.int32); v[0, 1] = 7; v += 1",
+    "x = K.arange(6.); v = x.view(K.int32); v.fill_(3)",
+    "x = K.arange(6.); v = x.view(K.int32); v.zero_(); x[1] = 2.0",
+    "x = K.arange(6.); v = x.view(K.int8); v[3] = 0; v[7] = 64",
+    "x = K.arange(6.); v = x.view(K.int64); v[1] = 5",
+    "x = K.ones(3, 4); v = x[1:].view(K.int32)[:, 2]; v.copy_(K.tensor([5, 6]))",
+    "x = K.ones(3, 4); v = x.T.view(K.int32); v[1] = 5",
+    "x = K.ones(3, 4); v = x.view(K.int16).view(2, 12)[1].view(K.float32); v[1] = 5.5",
+    "x = K.ones(3, 4); v = x.view(K.int16).reshape(-1)[3::2]; v.zero_()",
+    "x = K.ones(4).bfloat16(); v = x.view(K.int16); v[1] = 17000; x = x.float()",
+    "x = K.zeros(3); v = x.view(K.int32); v[K.tensor([0, 2])] = 3",
+    "x = K.ones(3); v = x.view(K.int32); v[v > 0] = 3",
+    "x = K.ones(3); v = x.view(K.int32).clone(); v[0] = 3",
+    "x = K.ones(3); v = x.view(K.float32); v[0] = 3",
+    "x = K.tensor(1.0); v = x.view(K.int32); v.fill_(3)",
+    "x = K.zeros(2, 2); v = x.view(dtype=K.uint8); v[1, 3] = 64; x.mul_(2)",
+    "x = K.zeros(4); v = x.view(K.int32); x = v + 1; v[0] = 3",
+    "x = K.arange(6.).requires_grad_(); v = x.view(K.int32); v[0] = 7; x = x.detach()",
+    "x = K.ones(2, 4); v = x[:, ::2].view(K.int64)",
+    "x = K.ones(2, 3); v = x[:, 1:].view(K.int64)",
+    "x = K.ones(4); v = x.expand(3, 4).view(K.int32); v[0] = 1",
+    "x = K.ones(4); v = x.unfold(0, 2, 1).view(K.int32); v[1] = 1",
+]
+
+
+@pytest.mark.cases(len(BITS))
+@pytest.mark.parametrize("way", ["lazy", "stored", "jit"])
+@pytest.mark.parametrize("lines", BITS)
+def test_views_of_the_bits_share_memory_as_in_torch(lines, way):
+    first, rest = lines.split("; ", 1)
+
+    def run(k):
+        names = {"K": k}
+        exec(first, names)  # noqa: S102
+        if k is krt and way == "stored":
+            names["x"].realize()
+        exec(rest, names)  # noqa: S102
+        return names["x"], names["v"]
+
+    try:
+        wanted = run(torch)
+    except RuntimeError:
+        with pytest.raises(krt.ShapeError):
+            run(krt)
+        return
+    found = krt.jit(lambda: run(krt))() if way == "jit" else run(krt)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+        assert a.numpy().dtype == b.numpy().dtype
+
+
+def test_halves_of_elements_of_windows_are_not_written():
+    windows = krt.arange(4.0).unfold(0, 2, 1).view("int16")
+    with pytest.raises(krt.ShapeError, match=r"cannot write to windows .* read as int16"):
+        windows[0] = 3

@@ -277,8 +277,8 @@ class ArrangingMethods(_Below):
         ----------
         *shape : int, or one DType
             The new shape, or a dtype. With a dtype of another item size the last axis becomes
-            longer or shorter (see :meth:`bitcast`). A change of dtype passes no gradient, and
-            writing to its result does not change this tensor.
+            longer or shorter (see :meth:`bitcast`). A change of dtype passes no gradient, but
+            writing to its result changes this tensor.
         dtype : DType, optional
             The new dtype, as a keyword.
 
@@ -290,7 +290,10 @@ class ArrangingMethods(_Below):
         Raises
         ------
         ShapeError
-            The new shape has another number of elements.
+            The new shape has another number of elements, or the elements do not lie in memory as a
+            dtype of another item size needs them.
+        DTypeError
+            This tensor's dtype or the new one is bool, and they differ.
 
         Examples
         --------
@@ -298,11 +301,15 @@ class ArrangingMethods(_Below):
         [[0, 1, 2], [3, 4, 5]]
         >>> krt.tensor([1.0]).view("int32").tolist()
         [1065353216]
+        >>> x = krt.tensor([1.0, 2.0])
+        >>> _ = x.view("int32").bitwise_or_(1 << 31)  # sets the signs
+        >>> x.tolist()
+        [-1.0, -2.0]
         """
         if dtype is not None:
             shape = (*shape, dt.parse(dtype))
         if len(shape) == 1 and isinstance(shape[0], dt.DType | str | np.dtype | type):
-            return self.detach().bitcast(shape[0])
+            return views.bits(self, dt.parse(shape[0]))
         return self.reshape(*shape)
 
     def ravel(self) -> Self:
