@@ -106,11 +106,22 @@ class PlanCore(Table):
             usable.
         """
     def execute_with(self, bind: Callable[[], Bindings]) -> None:
-        """Do the same as `set_with` followed by `execute`, under one exclusive access."""
+        """Do the same as `set_with` followed by `execute`, under one exclusive access.
+
+        Parameters
+        ----------
+        bind : callable
+            Function without arguments that returns the changes, as for `set_with`.
+        """
     def execute_profiled_raw(
         self, bind: Callable[[], Bindings] | None = None
     ) -> list[Sample]:
         """Run like `execute_with` or `execute` and return the timing of each op.
+
+        Parameters
+        ----------
+        bind : callable, optional
+            Function without arguments that returns changes to make first, as for `set_with`.
 
         Returns
         -------
@@ -132,7 +143,13 @@ class PlanCore(Table):
     ) -> IndexBoundsError | DomainError | LinAlgError | CustomFunctionError:
         """Return the error for the value that an op stored to its status word."""
     def set_threads(self, n: int) -> None:
-        """Limit the plan and its preparation to `n` threads, like `Table.set_threads`."""
+        """Limit the plan and its preparation to `n` threads, like `Table.set_threads`.
+
+        Parameters
+        ----------
+        n : int
+            Greatest number of threads, at least 1. The calling thread is one of them.
+        """
     def keep_to_own_memory(self) -> None:
         """Note that no run writes memory that outlives the plan."""
     def prepare_by(self, preparation: PlanCore, sources: Iterable[Storage]) -> None:

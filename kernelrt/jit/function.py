@@ -78,6 +78,14 @@ class JitFunction(Epochs[R]):
     ----------
     instance : object
         The object that a jitted method is bound to, or None.
+
+    Examples
+    --------
+    >>> double = krt.jit(lambda x: x * 2)
+    >>> double(krt.ones(3)).tolist(), double(krt.ones(2)).tolist()
+    ([2.0, 2.0, 2.0], [2.0, 2.0])
+    >>> type(double).__name__, double.retraces
+    ('JitFunction', 1)
     """
 
     made: ClassVar[list[JitFunction[Any]] | None] = None

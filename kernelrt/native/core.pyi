@@ -26,22 +26,109 @@ class Table:
     `kernelrt._dispatch.PlanCore` creates and runs it.
     """
 
-    def pointer(self, op: int, slot: int) -> int: ...
+    def pointer(self, op: int, slot: int) -> int:
+        """Return the address that a slot of an op is bound to.
+
+        Parameters
+        ----------
+        op : int
+            Index of the op in the plan.
+        slot : int
+            Index of the address among those of the op.
+
+        Raises
+        ------
+        PlanBuildError
+            There is no such op or slot.
+        PlanReleasedError
+            The plan was released.
+        """
     def set_pointer(self, op: int, slot: int, address: int) -> None:
-        """Bind another address. Like every setter, wait until a running execution has ended."""
-    def value(self, op: int, slot: int) -> int: ...
+        """Bind another address. Like every setter, wait until a running execution has ended.
+
+        Parameters
+        ----------
+        op : int
+            Index of the op in the plan.
+        slot : int
+            Index of the address among those of the op.
+        address : int
+            Address of memory that stays allocated until another one is bound.
+        """
+    def value(self, op: int, slot: int) -> int:
+        """Return a value that is passed to an op, such as that of a Variable.
+
+        Parameters
+        ----------
+        op : int
+            Index of the op in the plan.
+        slot : int
+            Index of the value among those of the op.
+
+        Raises
+        ------
+        PlanBuildError
+            There is no such op or slot.
+        PlanReleasedError
+            The plan was released.
+        """
     def set_value(self, op: int, slot: int, v: int) -> None:
-        """Set a value in the rows of all chunks. The core_id slot cannot be set."""
-    def chunks(self, op: int) -> int: ...
+        """Set a value in the rows of all chunks. The core_id slot cannot be set.
+
+        Parameters
+        ----------
+        op : int
+            Index of the op in the plan.
+        slot : int
+            Index of the value among those of the op.
+        v : int
+            Value, in the range of int64.
+        """
+    def chunks(self, op: int) -> int:
+        """Return the number of chunks that an op is split into; 0 if it is skipped.
+
+        Parameters
+        ----------
+        op : int
+            Index of the op in the plan.
+
+        Raises
+        ------
+        PlanBuildError
+            There is no such op.
+        PlanReleasedError
+            The plan was released.
+        """
     def slices(self, op: int) -> int:
-        """Return the number of slices of the pipeline that `op` is in; 0 if it is in none."""
+        """Return the number of slices of the pipeline that `op` is in; 0 if it is in none.
+
+        Parameters
+        ----------
+        op : int
+            Index of the op in the plan.
+        """
     def set_chunks(self, op: int, n: int) -> None:
-        """Split `op` into `n` chunks; 0 skips it. Allocate if `n` exceeds all earlier numbers."""
+        """Split `op` into `n` chunks; 0 skips it. Allocate if `n` exceeds all earlier numbers.
+
+        Parameters
+        ----------
+        op : int
+            Index of the op in the plan.
+        n : int
+            Number of chunks, at least 0.
+        """
     def set_with(self, bind: Callable[[], Bindings]) -> None:
         """Call `bind` with exclusive access to the plan and make all changes it returns, or none.
 
         `bind` may read anything that executions change. If it uses the plan itself, that raises
         PlanBusyError. Exceptions that `bind` raises are passed on.
+
+        Parameters
+        ----------
+        bind : callable
+            Function without arguments that returns the changes: a tuple of new addresses
+            ``(op, slot, address)``, new values ``(op, slot, value)``, new numbers of chunks
+            ``(op, n)``, and attributes ``(owner, name, value)`` to set after all of these.
         """
     def exchange_with(self, bind: Callable[[], Exchanges]) -> None:
         """Call `bind` with exclusive access to the plan and replace kernels by those it returns.
@@ -49,14 +136,32 @@ class Table:
         Like `set_with`, make all replacements or none, in the plan and in bodies of its regions.
         The caller ensures that the new code is equivalent to the old code on the same buffers, and
         keeps it alive.
+
+        Parameters
+        ----------
+        bind : callable
+            Function without arguments that returns a tuple: the replacements, each a plan with its
+            new kernels ``(op, fn, vals, chunks, core_slot, cost_ns, slices)``, and attributes
+            ``(owner, name, value)`` to set after them.
         """
     def unless_busy(self, work: Callable[[], object]) -> bool:
-        """Call `work` with exclusive access and return True; return False if the plan is in use."""
+        """Call `work` with exclusive access and return True; return False if the plan is in use.
+
+        Parameters
+        ----------
+        work : callable
+            Function without arguments. Its result is ignored, and its exceptions are passed on.
+        """
     @property
     def is_body(self) -> bool:
         """Whether the plan is a body of a region, so that only the region's plan can use it."""
     def set_threads(self, n: int) -> None:
         """Limit the plan to `n` threads. The limit of the process applies, too.
+
+        Parameters
+        ----------
+        n : int
+            Greatest number of threads, at least 1. The calling thread is one of them.
 
         Raises
         ------
@@ -69,6 +174,11 @@ class Table:
         """Note that a kernel has arrays of `nbytes` on the stack; the maximum of all notes counts.
 
         If a thread has less stack left, another thread calls the kernels, one after the other.
+
+        Parameters
+        ----------
+        nbytes : int
+            Size of the arrays, in bytes.
         """
     @property
     def max_threads(self) -> int | None:
@@ -103,7 +213,13 @@ def pool_limit() -> int:
     """Return the maximum threads of a plan: min(affinity, cgroup quota, KERNELRT_THREADS)."""
 
 def get_num_threads() -> int:
-    """Return the number of threads, including the caller, that a plan may use."""
+    """Return the number of threads, including the caller, that a plan may use.
+
+    Examples
+    --------
+    >>> krt.get_num_threads() >= 1
+    True
+    """
 
 def set_thread_costs(hand_over_ns: int, chunk_ns: int, part_ns: int, wake_ns: int) -> None:
     """Set the costs of threads for the estimates of plans that are created later.
@@ -134,10 +250,23 @@ def thread_count(n: object) -> int:
 def set_num_threads(n: int) -> None:
     """Set the number of threads for the process, at most `pool_limit()`.
 
+    Parameters
+    ----------
+    n : int
+        Number of threads, at least 1. The calling thread is one of them.
+
     Raises
     ------
     DTypeError
         `n` is not an int.
     ShapeError
         `n` is below 1.
+
+    Examples
+    --------
+    >>> before = krt.get_num_threads()
+    >>> krt.set_num_threads(1)
+    >>> krt.get_num_threads()
+    1
+    >>> krt.set_num_threads(before)
     """

@@ -588,7 +588,23 @@ class ExecutionPlanBuilder:
         arena_size: int,
         decisions: Sequence[Decision] = (),
     ) -> ExecutionPlan:
-        """Make a plan of parts that are already checked and have memory assigned."""
+        """Make a plan of parts that are already checked and have memory assigned.
+
+        Parameters
+        ----------
+        layout : Layout
+            Buffers of the plan, and the range of bytes of each.
+        ops : list of PreparedOp
+            Ops in the order of execution.
+        deps : sequence of tuple of int
+            For each op, the indices of the earlier ops that it waits for.
+        arena_offsets : mapping of Intermediate to int
+            Offset of each intermediate buffer in the plan's memory, in bytes.
+        arena_size : int
+            Size of this memory, in bytes.
+        decisions : sequence of Decision, optional
+            Reasons why values were fused or stored; ``plan.decisions`` shows them.
+        """
         return ExecutionPlan(
             PlanParts(
                 self.device,

@@ -245,7 +245,15 @@ class CachedKernel:
 
     @classmethod
     def from_program(cls, spec: ProgramSpec, program: Program) -> Self:
-        """Make a kernel from the renderer's metadata and the loaded code."""
+        """Make a kernel from the renderer's metadata and the loaded code.
+
+        Parameters
+        ----------
+        spec : ProgramSpec
+            Source of the kernel, and what the renderer knows about its arguments.
+        program : Program
+            Compiled code of this source, in memory.
+        """
         return cls(
             program=program,
             device=spec.device.name,

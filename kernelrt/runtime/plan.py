@@ -44,6 +44,11 @@ class ExecutionPlan(PlanAccessors):
     execute the same plan run one after the other. The C core implements ``execute()`` and
     ``release()``.
 
+    Parameters
+    ----------
+    parts : PlanParts
+        Ops, buffers, dependencies and memory of the plan, as the builder checked them.
+
     Examples
     --------
     >>> plan = krt.jit(lambda x: x * 2).plan(np.ones(3, np.float32))

@@ -29,6 +29,13 @@ class KernelTuning:
         Whether the plan now runs other code.
     keeps_bits : bool
         Whether results are bitwise equal to those of the code generator's default variant.
+
+    Examples
+    --------
+    >>> from kernelrt.tune import KernelTuning
+    >>> found = KernelTuning("k0", "exp", 3e-3, 1e-3, "0:8", tried=12, changed=True)
+    >>> round(found.gain, 2)
+    3.0
     """
 
     name: str
@@ -60,6 +67,14 @@ class TuningReport:
         Duration of autotuning.
     plans : int
         Number of plans.
+
+    Examples
+    --------
+    >>> from kernelrt.tune import KernelTuning, TuningReport
+    >>> found = KernelTuning("k0", "exp", 3e-3, 1e-3, "0:8", tried=12, changed=True)
+    >>> report = TuningReport((found,), before=4e-3, after=2e-3, seconds=0.5, plans=1)
+    >>> report.gain, report.changed
+    (2.0, 1)
     """
 
     kernels: tuple[KernelTuning, ...]

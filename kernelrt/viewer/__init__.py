@@ -33,6 +33,12 @@ class PlanView:
         The measurements that the page shows, one record for each plan.
     html : str
         The page.
+
+    Examples
+    --------
+    >>> page = krt.view(krt.jit(lambda x: x.exp()), krt.ones(1000))
+    >>> len(page.records), "</html>" in page.html
+    (1, True)
     """
 
     def __init__(self, records: Sequence[PlanRecord]) -> None:
@@ -51,7 +57,13 @@ class PlanView:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, atomically; return its path."""
+        """Write the page to a file, atomically; return its path.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write; an existing one is replaced.
+        """
         return write_text(path, self.html)
 
 
