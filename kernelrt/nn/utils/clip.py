@@ -67,6 +67,11 @@ def get_total_norm(
         The norm is not finite, and `error_if_nonfinite` is true.
     JitError
         `error_if_nonfinite` is true inside a traced function, where the norm is unknown.
+
+    Examples
+    --------
+    >>> krt.nn.utils.get_total_norm([krt.tensor([3.0]), krt.tensor([[0.0, -4.0]])]).item()
+    5.0
     """
     del foreach
     order = _order(norm_type)
@@ -113,6 +118,14 @@ def clip_grads_with_norm_(
         Norm of the gradients; see :func:`get_total_norm`.
     foreach : bool, optional
         Accepted for compatibility; has no effect.
+
+    Examples
+    --------
+    >>> w = krt.ones(2, requires_grad=True)
+    >>> (w * krt.tensor([3.0, -4.0])).sum().backward()
+    >>> krt.nn.utils.clip_grads_with_norm_([w], 2.5, krt.nn.utils.get_total_norm([w.grad]))
+    >>> w.grad.round(decimals=4).tolist()
+    [1.5, -2.0]
     """
     del foreach
     most = real(max_norm, "max_norm")
@@ -185,6 +198,14 @@ def clip_grad_value_(
         Maximum absolute value, at least 0.
     foreach : bool, optional
         Accepted for compatibility; has no effect.
+
+    Examples
+    --------
+    >>> w = krt.ones(2, requires_grad=True)
+    >>> (w * krt.tensor([3.0, -4.0])).sum().backward()
+    >>> krt.nn.utils.clip_grad_value_([w], 3.5)
+    >>> w.grad.tolist()
+    [3.0, -3.5]
     """
     del foreach
     most = real(clip_value, "clip_value")

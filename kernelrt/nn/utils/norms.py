@@ -101,6 +101,12 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     -------
     Module
         The same layer.
+
+    Examples
+    --------
+    >>> layer = krt.nn.utils.weight_norm(krt.nn.Linear(3, 2))
+    >>> layer.weight_g.shape, layer.weight_v.shape
+    ((2, 1), (2, 3))
     """
     weight = _own(module, name)
     axis = None if dim is None else axis_of(dim, weight.ndim)
@@ -114,7 +120,26 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
 
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
-    """Undo :func:`weight_norm`: make the weight a plain parameter again."""
+    """Undo :func:`weight_norm`: make the weight a plain parameter again.
+
+    Parameters
+    ----------
+    module : Module
+        Layer to change in place.
+    name : str
+        Name that the parameter had before.
+
+    Returns
+    -------
+    Module
+        The same layer.
+
+    Examples
+    --------
+    >>> layer = krt.nn.utils.weight_norm(krt.nn.Linear(3, 2))
+    >>> sorted(krt.nn.utils.remove_weight_norm(layer).state_dict())
+    ['bias', 'weight']
+    """
     return _restore(module, name, _OfLength)
 
 
@@ -145,6 +170,12 @@ def spectral_norm(
     -------
     Module
         The same layer.
+
+    Examples
+    --------
+    >>> layer = krt.nn.utils.spectral_norm(krt.nn.Linear(3, 2))
+    >>> sorted(layer.state_dict()), layer.weight_u.shape, layer.weight_v.shape
+    (['bias', 'weight_orig', 'weight_u', 'weight_v'], (2,), (3,))
     """
     weight = _own(module, name)
     rounds, axis, least = power_iteration(module, weight, n_power_iterations, eps, dim)
@@ -172,7 +203,26 @@ def power_iteration(
 
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:
-    """Undo :func:`spectral_norm`: make the weight a plain parameter again."""
+    """Undo :func:`spectral_norm`: make the weight a plain parameter again.
+
+    Parameters
+    ----------
+    module : Module
+        Layer to change in place.
+    name : str
+        Name that the parameter had before.
+
+    Returns
+    -------
+    Module
+        The same layer.
+
+    Examples
+    --------
+    >>> layer = krt.nn.utils.spectral_norm(krt.nn.Linear(3, 2))
+    >>> sorted(krt.nn.utils.remove_spectral_norm(layer).state_dict())
+    ['bias', 'weight']
+    """
     return _restore(module, name, _OfGreatest)
 
 

@@ -57,6 +57,13 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     -------
     Module
         The same layer.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.parametrizations import weight_norm
+    >>> layer = weight_norm(krt.nn.Linear(3, 2))
+    >>> [x.shape for x in layer.parametrizations.weight.originals]
+    [(2, 1), (2, 3)]
     """
     weight = _weight(module, name)
     axis = None if dim is None else axis_of(dim, weight.ndim)
@@ -121,6 +128,13 @@ def spectral_norm(
     -------
     Module
         The same layer.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.parametrizations import spectral_norm
+    >>> layer = spectral_norm(krt.nn.Linear(3, 2), n_power_iterations=20)
+    >>> round(krt.linalg.matrix_norm(layer.weight, 2).item(), 1)
+    1.0
     """
     weight = _weight(module, name)
     made = _SpectralNorm(weight, *power_iteration(module, weight, n_power_iterations, eps, dim))
@@ -187,6 +201,13 @@ def orthogonal(module: M, name: str = "weight", orthogonal_map: str | None = Non
     -------
     Module
         The same layer.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.parametrizations import orthogonal
+    >>> rows = orthogonal(krt.nn.Linear(3, 2)).weight
+    >>> (rows @ rows.mT).allclose(krt.eye(2), atol=1e-4)
+    True
     """
     weight = _weight(module, name)
     if weight.ndim < 2:

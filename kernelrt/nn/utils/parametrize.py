@@ -28,10 +28,28 @@ _HELD = "parametrizations"
 class ParametrizationList(Module):
     """The functions that compute a tensor, in the order of application, and their inputs.
 
+    Parameters
+    ----------
+    first : Module
+        First function. If it has a method ``right_inverse``, the originals are its result for
+        `value`; otherwise the original is `value`.
+    value : Tensor
+        Tensor to compute from now on.
+    unsafe : bool
+        Whether the function may change the shape and dtype.
+
     Attributes
     ----------
     original : Tensor
         Input of the first function; ``original0``, ``original1`` ... if it takes several.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.parametrizations import weight_norm
+    >>> layer = weight_norm(krt.nn.Linear(3, 2))
+    >>> steps = layer.parametrizations.weight
+    >>> len(steps), [x.shape for x in steps.originals], steps().shape
+    (1, [(2, 1), (2, 3)], (2, 3))
     """
 
     def __init__(self, first: Module, value: Tensor, unsafe: bool = False) -> None:
@@ -60,7 +78,13 @@ class ParametrizationList(Module):
         return cast("Tensor", out)
 
     def right_inverse(self, value: Tensor) -> None:
-        """Assign values to the originals that make the tensor equal to `value`."""
+        """Assign values to the originals that make the tensor equal to `value`.
+
+        Parameters
+        ----------
+        value : Tensor
+            Value that the tensor gets, of the same shape.
+        """
         with no_grad():
             made: Any = value
             for step in self._steps[::-1]:
@@ -71,7 +95,13 @@ class ParametrizationList(Module):
                 original.assign(part)
 
     def append(self, step: Module) -> None:
-        """Append a function that is applied to the result; the tensor keeps its value."""
+        """Append a function that is applied to the result; the tensor keeps its value.
+
+        Parameters
+        ----------
+        step : Module
+            Function of one tensor; its ``right_inverse``, if any, must return one tensor.
+        """
         with no_grad():
             made = _inverse(step, self())
         if isinstance(made, tuple | list):
@@ -154,7 +184,23 @@ def _lists(module: Module) -> dict[str, ParametrizationList]:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether the tensor `tensor_name` of `module` is parametrized; by default, whether any is."""
+    """Return whether a tensor of a module is parametrized.
+
+    Parameters
+    ----------
+    module : Module
+        Module that has the tensor.
+    tensor_name : str, optional
+        Name of the tensor; by default, any tensor of the module counts.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.parametrizations import weight_norm
+    >>> from kernelrt.nn.utils.parametrize import is_parametrized
+    >>> layer = weight_norm(krt.nn.Linear(3, 2))
+    >>> is_parametrized(layer), is_parametrized(layer, "weight"), is_parametrized(layer, "bias")
+    (True, True, False)
+    """
     lists = _lists(module)
     return bool(lists) if tensor_name is None else tensor_name in lists
 
@@ -260,6 +306,19 @@ def remove_parametrizations(
         Name of the tensor.
     leave_parametrized : bool
         Whether the tensor keeps its computed value; otherwise it gets that of the original.
+
+    Returns
+    -------
+    Module
+        The same layer.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.parametrizations import weight_norm
+    >>> from kernelrt.nn.utils.parametrize import remove_parametrizations
+    >>> layer = weight_norm(krt.nn.Linear(3, 2))
+    >>> sorted(remove_parametrizations(layer, "weight").state_dict())
+    ['bias', 'weight']
     """
     if not is_parametrized(module, tensor_name):
         raise StateError(

@@ -38,6 +38,12 @@ def pad_sequence(
         Value of the padding.
     padding_side : "right" or "left"
         Whether to pad after or before the sequences.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.rnn import pad_sequence
+    >>> pad_sequence([krt.tensor([1, 2, 3]), krt.tensor([4])], batch_first=True).tolist()
+    [[1, 2, 3], [4, 0, 0]]
     """
     if padding_side not in ("right", "left"):
         raise ShapeError(f"padding_side: expected 'right' or 'left', not {padding_side!r}")
@@ -64,6 +70,13 @@ def unpad_sequence(
         Length of each sequence.
     batch_first : bool
         Whether the batch is the first axis.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.rnn import unpad_sequence
+    >>> padded = krt.tensor([[1, 2, 3], [4, 0, 0]])
+    >>> [x.tolist() for x in unpad_sequence(padded, [3, 1], batch_first=True)]
+    [[1, 2, 3], [4]]
     """
     x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [x[i, :n] for i, n in enumerate(_known(lengths))]
@@ -89,6 +102,15 @@ def pack_padded_sequence(
         Whether lengths must be in descending order, as in PyTorch; the order is kept in any case.
         Lengths that are run-time data of a traced function are checked when they are used, only
         against the number of steps.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.rnn import pack_padded_sequence
+    >>> padded = krt.ones(2, 3, 5)  # two sequences of at most three vectors
+    >>> packed = pack_padded_sequence(padded, [3, 1], batch_first=True)
+    >>> outputs, last = krt.nn.GRU(5, 4, batch_first=True)(packed)
+    >>> outputs.lengths.tolist(), last.shape
+    ([3, 1], (1, 2, 4))
     """
     x = input.transpose(0, 1) if batch_first else input
     if x.ndim < 2:
@@ -137,6 +159,14 @@ def pad_packed_sequence(
         Number of steps of the result, at least the number of packed steps, which is the default.
         Unlike PyTorch, kernelrt keeps all packed steps even if every sequence is shorter, because
         sizes do not depend on data.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.rnn import pack_sequence, pad_packed_sequence
+    >>> packed = pack_sequence([krt.tensor([1.0, 2.0, 3.0]), krt.tensor([4.0])])
+    >>> padded, lengths = pad_packed_sequence(packed, batch_first=True, padding_value=-1)
+    >>> padded.tolist(), lengths.tolist()
+    ([[1.0, 2.0, 3.0], [4.0, -1.0, -1.0]], [3, 1])
     """
     if not isinstance(sequence, PackedSequence):
         raise DTypeError(f"sequence: expected a PackedSequence, not {type(sequence).__name__}")
@@ -152,7 +182,22 @@ def pad_packed_sequence(
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Pack sequences of shape (length, ...); see :func:`pack_padded_sequence`."""
+    """Pack sequences of shape (length, ...); see :func:`pack_padded_sequence`.
+
+    Parameters
+    ----------
+    sequences : sequence of Tensor
+        Tensors of shape (length, ...) that differ in length only.
+    enforce_sorted : bool
+        Whether lengths must be in descending order, as in PyTorch; the order is kept in any case.
+
+    Examples
+    --------
+    >>> from kernelrt.nn.utils.rnn import pack_sequence
+    >>> packed = pack_sequence([krt.tensor([1.0, 2.0, 3.0]), krt.tensor([4.0])])
+    >>> packed.data.shape, packed.lengths.tolist()
+    ((3, 2), [3, 1])
+    """
     given = _sequences(sequences)
     return pack_padded_sequence(
         pad_sequence(given), [_length(x) for x in given], enforce_sorted=enforce_sorted

@@ -21,9 +21,13 @@ __all__ = ["parameters_to_vector", "vector_to_parameters"]
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """Concatenate the elements of tensors to one vector of shape (n,).
 
+    Parameters
+    ----------
+    parameters : iterable of Tensor
+        Tensors of any shapes, with n elements in total.
+
     Examples
     --------
-    >>> import kernelrt as krt
     >>> krt.nn.utils.parameters_to_vector([krt.ones(2), krt.zeros(1, 1)])
     tensor([1., 1., 0.])
     """
@@ -39,6 +43,13 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         Vector of shape (n,), as :func:`parameters_to_vector` returns.
     parameters : iterable of Tensor
         Tensors with n elements in total.
+
+    Examples
+    --------
+    >>> a, b = krt.zeros(2), krt.zeros(1, 1)
+    >>> krt.nn.utils.vector_to_parameters(krt.tensor([1.0, 2.0, 3.0]), [a, b])
+    >>> a.tolist(), b.tolist()
+    ([1.0, 2.0], [[3.0]])
     """
     tensor_of(vec, "vec")
     found = list(parameters)
