@@ -132,6 +132,11 @@ def real(x: Tensor, /) -> Tensor:
 def sign(x: Tensor, /) -> Tensor:
     """Return the sign of each element: -1, 0 or 1, or NaN for NaN.
 
+    Parameters
+    ----------
+    x : Tensor
+        Numbers of any shape.
+
     Returns
     -------
     Tensor

@@ -20,7 +20,14 @@ __all__ = ["Batches", "batches"]
 class Batches:
     """Batches of rows of data; each iteration over it is one epoch.
 
-    Made by :func:`batches`, whose docstring describes the options.
+    Made by :func:`batches`.
+
+    Parameters
+    ----------
+    data : array, Tensor, list, or dict or tuple of them
+        Data with equal numbers of rows along the first axis.
+    batch_size, shuffle, seed, drop_last
+        As for :func:`batches`.
 
     Attributes
     ----------

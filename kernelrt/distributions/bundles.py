@@ -51,7 +51,7 @@ class SoftmaxTransform(Transform):
 class StickBreakingTransform(Transform):
     """Transform n numbers to n + 1 shares that sum to 1: each share takes a part of the rest.
 
-    Zeros give equal shares.
+    The numbers are the last axis. Zeros give equal shares.
 
     Examples
     --------

@@ -370,7 +370,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
     Parameters
     ----------
     probs, logits : Tensor, optional
-        See :class:`Categorical`.
+        One of the two, of shape (..., n); see :class:`Categorical`.
     validate_args : bool, optional
         Whether to check parameters and values.
 

@@ -124,7 +124,7 @@ class HalfCauchy(_Half):
 
     Parameters
     ----------
-    scale : float or Tensor
+    scale : float, or Tensor of any shape
         Scale of the Cauchy variate, above 0.
     validate_args : bool, optional
         Whether to check parameters and values.

@@ -145,7 +145,13 @@ class NormalVectors(Distribution):
         raise NotImplementedError
 
     def divergence(self, other: NormalVectors) -> Tensor:
-        """Return the Kullback-Leibler divergence of `other` from this distribution."""
+        """Return the Kullback-Leibler divergence of `other` from this distribution.
+
+        Parameters
+        ----------
+        other : MultivariateNormal or LowRankMultivariateNormal
+            Distribution of vectors of the same size.
+        """
         factors, diagonal = self._spread()
         spread = other._lengths(factors).sum(-1)
         if diagonal is not None:

@@ -212,13 +212,33 @@ def _recall(made_by: Transform, y: Tensor) -> Tensor | None:
 
 
 def widened(constraint: Constraint, event_dim: int) -> Constraint:
-    """Return a constraint on values with at least `event_dim` axes."""
+    """Return a constraint on values with at least `event_dim` axes.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        Constraint on values of any number of axes.
+    event_dim : int
+        Number of axes that the constraint must cover.
+
+    Returns
+    -------
+    Constraint
+        `constraint` itself if it covers as many axes; otherwise one that checks it on all elements
+        along the axes that it lacks.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints, transforms
+    >>> transforms.widened(constraints.real, 1).event_dim
+    1
+    """
     more = event_dim - constraint.event_dim
     return constraints.independent(constraint, more) if more > 0 else constraint
 
 
 class ExpTransform(Transform):
-    """Transform numbers to numbers above 0: ``exp(x)``.
+    """Transform numbers elementwise to numbers above 0: ``exp(x)``.
 
     Examples
     --------
@@ -239,7 +259,7 @@ class ExpTransform(Transform):
 
 
 class SigmoidTransform(Transform):
-    """Transform numbers to numbers strictly between 0 and 1: ``1 / (1 + exp(-x))``.
+    """Transform elementwise to numbers strictly between 0 and 1: ``1 / (1 + exp(-x))``.
 
     Examples
     --------
@@ -263,7 +283,7 @@ class SigmoidTransform(Transform):
 
 
 class TanhTransform(Transform):
-    """Transform numbers to numbers from -1 to 1: ``tanh(x)``.
+    """Transform numbers elementwise to numbers from -1 to 1: ``tanh(x)``.
 
     Examples
     --------
@@ -430,7 +450,7 @@ identity_transform = ComposeTransform([])
 
 
 class AbsTransform(Transform):
-    """Transform numbers to ``abs(x)``; the inverse gives the nonnegative one of the two inputs.
+    """Transform elementwise to ``abs(x)``; the inverse gives the nonnegative input.
 
     Examples
     --------
@@ -449,7 +469,7 @@ class AbsTransform(Transform):
 
 
 class PowerTransform(Transform):
-    """Transform numbers above 0 to ``x ** exponent``.
+    """Transform numbers above 0 elementwise to ``x ** exponent``.
 
     Parameters
     ----------
@@ -491,7 +511,7 @@ class PowerTransform(Transform):
 
 
 class SoftplusTransform(Transform):
-    """Transform numbers to numbers above 0: ``log(1 + exp(x))``.
+    """Transform numbers elementwise to numbers above 0: ``log(1 + exp(x))``.
 
     Examples
     --------

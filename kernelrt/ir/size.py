@@ -239,6 +239,11 @@ class Real(_Expression):
     In arithmetic with numbers, sizes and tensors it behaves like a Python float: ``x * (1 / n)``
     has the dtype of `x`. ``kernelrt.tensor(r)`` converts it to a tensor.
 
+    Parameters
+    ----------
+    uop : UOp
+        Expression of Variables that computes the number. Users get a Real from arithmetic on sizes.
+
     Raises
     ------
     VariableError
@@ -336,6 +341,12 @@ class Size(_Expression):
     Arithmetic with integers gives a Size, or an int if the result is constant. Arithmetic with
     floats, and ``/``, give a :class:`Real`. Comparisons, ``bool``, ``max`` and ``min`` work if the
     bounds of the Variables decide them.
+
+    Parameters
+    ----------
+    uop : UOp
+        Expression of Variables that computes the integer. Users get a Size from the shape of a
+        tensor, or from arithmetic with a :class:`Variable`.
 
     Raises
     ------

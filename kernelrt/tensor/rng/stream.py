@@ -302,6 +302,15 @@ class Generator:
         """Return the next `n` numbers as a node, and advance the counter, within a trace.
 
         With `share`, return the numbers of one of several consumers that draw `n` numbers each.
+
+        Parameters
+        ----------
+        n : int or Size
+            Number of numbers.
+        transform, dtype, scale, shift
+            As for :meth:`fill`.
+        share : tuple of UOp, optional
+            Index of the consumer, and the number of consumers; both uint64.
         """
         line = _line_type(dtype)
         with state.no_grad():
@@ -323,6 +332,18 @@ class Generator:
         """Compute the next `n` numbers now.
 
         If that fails, the counter is reset, unless later numbers have been drawn meanwhile.
+
+        Parameters
+        ----------
+        n : int
+            Number of numbers.
+        transform : callable
+            Function that computes the numbers. It is called with the nodes of two vectors of random
+            32-bit words, the nodes of `scale` and `shift`, and `dtype`. It returns a node.
+        dtype : DType
+            Dtype of the numbers.
+        scale, shift : float
+            Numbers for `transform`; most transforms multiply by `scale` and add `shift`.
         """
         out = Buffer(n, dtype)
         target = out.content()
