@@ -390,7 +390,13 @@ class TensorBase(LazyHandle):
         return self._address is not None
 
     def dim(self) -> int:
-        """Return the number of axes."""
+        """Return the number of axes.
+
+        Examples
+        --------
+        >>> krt.ones(2, 3).dim()
+        2
+        """
         return len(self.dims)
 
     def size(self, dim: int | None = None) -> int | Size | tuple[int | Size, ...]:

@@ -221,7 +221,7 @@ class Tensor(
         Parameters
         ----------
         gradient : Tensor, optional
-            Gradient of this tensor; required if it has more than one element.
+            Gradient of this tensor, in its shape; required if it has more than one element.
         retain_graph : bool, optional
             Ignored; accepted for compatibility with PyTorch. A graph lives as long as one of its
             tensors.
@@ -255,9 +255,9 @@ class Tensor(
         Parameters
         ----------
         hook : callable
-            Called with the complete gradient each time that gradients flow into this tensor. If
-            it returns a tensor, that tensor replaces the gradient. If it returns None, the
-            gradient flows on, with any in-place change by the hook. The hook is not called for
+            Called with the complete gradient each time that gradients flow into this tensor. If it
+            returns a tensor of this shape, that tensor replaces the gradient. If it returns None,
+            the gradient flows on, with any in-place change by the hook. The hook is not called for
             gradients that :func:`kernelrt.grad` is not asked for. Hooks of leaves are called when
             all gradients are known, and may assign to any tensor. A hook of a result must not
             assign to tensors that gradients are still computed from.

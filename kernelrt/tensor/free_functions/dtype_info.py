@@ -37,6 +37,11 @@ __all__ = ["FloatInfo", "IntInfo", "as_tensor", "asarray", "broadcast_shapes", "
 def is_tensor(obj: object) -> bool:
     """Return whether `obj` is a Tensor.
 
+    Parameters
+    ----------
+    obj : object
+        Object of any type.
+
     Examples
     --------
     >>> krt.is_tensor(krt.zeros(2)), krt.is_tensor([0.0])
@@ -100,7 +105,7 @@ def asarray(
     Returns
     -------
     Tensor
-        `obj`, or a new tensor.
+        `obj`, or a new tensor of its shape.
 
     Raises
     ------

@@ -555,7 +555,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         tuple of Tensor
-            The parts, in the same dtype.
+            The parts, in the same dtype; their shapes differ in the size of `dim` only.
 
         Raises
         ------
@@ -735,7 +735,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         tuple of Tensor
-            The parts, in the same dtype.
+            The parts, in the same dtype; their shapes differ in the size of `dim` only.
 
         Examples
         --------
@@ -757,7 +757,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         tuple of Tensor
-            The parts, in the same dtype.
+            The parts, in the same dtype; their shapes differ in the size of `dim` only.
 
         Examples
         --------

@@ -40,11 +40,23 @@ class InquiryMethods(_Below):
         return self.dtype.is_float
 
     def is_complex(self) -> bool:
-        """Return False, as there are no complex dtypes."""
+        """Return False, as there are no complex dtypes.
+
+        Examples
+        --------
+        >>> krt.ones(2).is_complex()
+        False
+        """
         return False
 
     def is_conj(self) -> bool:
-        """Return False, as there are no complex dtypes."""
+        """Return False, as there are no complex dtypes.
+
+        Examples
+        --------
+        >>> krt.ones(2).is_conj()
+        False
+        """
         return False
 
     def is_signed(self) -> bool:
@@ -108,6 +120,11 @@ class InquiryMethods(_Below):
     def byte(self) -> Self:
         """Convert this tensor to uint8; see :meth:`cast`.
 
+        Returns
+        -------
+        Tensor
+            This shape, in uint8.
+
         Examples
         --------
         >>> krt.tensor([300.0, 7.9]).byte().tolist()
@@ -117,6 +134,11 @@ class InquiryMethods(_Below):
 
     def char(self) -> Self:
         """Convert this tensor to int8; see :meth:`cast`.
+
+        Returns
+        -------
+        Tensor
+            This shape, in int8.
 
         Examples
         --------
@@ -128,6 +150,11 @@ class InquiryMethods(_Below):
     def short(self) -> Self:
         """Convert this tensor to int16; see :meth:`cast`.
 
+        Returns
+        -------
+        Tensor
+            This shape, in int16.
+
         Examples
         --------
         >>> krt.tensor([1.5, -2.5]).short().tolist()
@@ -138,11 +165,23 @@ class InquiryMethods(_Below):
     # ---- shape
 
     def nelement(self) -> Any:
-        """Return the number of elements; the same as :meth:`numel`."""
+        """Return the number of elements; the same as :meth:`numel`.
+
+        Examples
+        --------
+        >>> krt.ones(2, 3).nelement()
+        6
+        """
         return self.numel()
 
     def ndimension(self) -> int:
-        """Return the number of axes; the same as ``ndim``."""
+        """Return the number of axes; the same as ``ndim``.
+
+        Examples
+        --------
+        >>> krt.ones(2, 3).ndimension()
+        2
+        """
         return self.ndim
 
     def is_same_size(self, other: Tensor) -> bool:
@@ -168,6 +207,11 @@ class InquiryMethods(_Below):
         ----------
         memory_format : optional
             Accepted for compatibility; no effect.
+
+        Examples
+        --------
+        >>> krt.ones(2, 3).mT.is_contiguous()
+        True
         """
         return True
 
@@ -206,7 +250,13 @@ class InquiryMethods(_Below):
         return strides if dim is None else strides[own_axis(dim, self.ndim)]
 
     def storage_offset(self) -> int:
-        """Return 0: elements are counted from the first one, also those of views."""
+        """Return 0: elements are counted from the first one, also those of views.
+
+        Examples
+        --------
+        >>> krt.ones(3)[1:].storage_offset()
+        0
+        """
         return 0
 
     # ---- device
@@ -234,11 +284,23 @@ class InquiryMethods(_Below):
         return False
 
     def get_device(self) -> int:
-        """Return -1, PyTorch's device number of the CPU."""
+        """Return -1, PyTorch's device number of the CPU.
+
+        Examples
+        --------
+        >>> krt.ones(2).get_device()
+        -1
+        """
         return -1
 
     def is_pinned(self) -> bool:
-        """Return False, as there is no device to pin memory for."""
+        """Return False, as there is no device to pin memory for.
+
+        Examples
+        --------
+        >>> krt.ones(2).is_pinned()
+        False
+        """
         return False
 
     # ---- value
@@ -271,7 +333,13 @@ class InquiryMethods(_Below):
         return self
 
     def conj(self) -> Self:
-        """Return this tensor, as there are no complex dtypes."""
+        """Return this tensor: there are no complex dtypes, and no lazy negation.
+
+        Examples
+        --------
+        >>> krt.tensor([1.0, -2.0]).conj().tolist()
+        [1.0, -2.0]
+        """
         return self
 
     resolve_conj = resolve_neg = conj_physical = conj

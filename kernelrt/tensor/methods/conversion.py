@@ -485,7 +485,14 @@ class ConversionMethods(_Below):
         return out.clone() if out is self and (copy or flags[1:] == [True]) else out
 
     def cpu(self) -> Self:
-        """Return this tensor; all tensors are on the CPU."""
+        """Return this tensor; all tensors are on the CPU.
+
+        Examples
+        --------
+        >>> x = krt.ones(2)
+        >>> x.cpu() is x
+        True
+        """
         return self
 
     def type(self, dtype: object = None) -> Self:
@@ -580,6 +587,11 @@ class ConversionMethods(_Below):
     def float(self) -> Self:
         """Convert this tensor to float32; see :meth:`cast`.
 
+        Returns
+        -------
+        Tensor
+            This shape, in float32.
+
         Examples
         --------
         >>> krt.tensor([1, 2]).float().tolist()
@@ -589,6 +601,11 @@ class ConversionMethods(_Below):
 
     def double(self) -> Self:
         """Convert this tensor to float64; see :meth:`cast`.
+
+        Returns
+        -------
+        Tensor
+            This shape, in float64.
 
         Examples
         --------
@@ -600,6 +617,11 @@ class ConversionMethods(_Below):
     def half(self) -> Self:
         """Convert this tensor to float16; numbers from 65520 on become infinite. See :meth:`cast`.
 
+        Returns
+        -------
+        Tensor
+            This shape, in float16.
+
         Examples
         --------
         >>> krt.tensor([0.5, 1e6]).half().tolist()
@@ -609,6 +631,11 @@ class ConversionMethods(_Below):
 
     def bfloat16(self) -> Self:
         """Convert this tensor to bfloat16, which keeps 8 significant bits; see :meth:`cast`.
+
+        Returns
+        -------
+        Tensor
+            This shape, in bfloat16.
 
         Examples
         --------
@@ -620,6 +647,11 @@ class ConversionMethods(_Below):
     def int(self) -> Self:
         """Convert this tensor to int32; fractions are dropped. See :meth:`cast`.
 
+        Returns
+        -------
+        Tensor
+            This shape, in int32.
+
         Examples
         --------
         >>> krt.tensor([1.7, -1.7]).int().tolist()
@@ -629,6 +661,11 @@ class ConversionMethods(_Below):
 
     def long(self) -> Self:
         """Convert this tensor to int64; fractions are dropped. See :meth:`cast`.
+
+        Returns
+        -------
+        Tensor
+            This shape, in int64.
 
         Examples
         --------

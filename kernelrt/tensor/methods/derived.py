@@ -413,9 +413,21 @@ class DerivedMethods(_Below):
         return self.mT if self.ndim else self
 
     def is_neg(self) -> bool:
-        """Return False: no tensor stores its elements with the sign flipped."""
+        """Return False: no tensor stores its elements with the sign flipped.
+
+        Examples
+        --------
+        >>> krt.ones(2).is_neg()
+        False
+        """
         return False
 
     def is_inference(self) -> bool:
-        """Return False: tensors made in :func:`kernelrt.inference_mode` are like any other."""
+        """Return False: tensors made in :func:`kernelrt.inference_mode` are like any other.
+
+        Examples
+        --------
+        >>> krt.ones(2).is_inference()
+        False
+        """
         return False

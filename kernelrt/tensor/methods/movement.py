@@ -1083,7 +1083,7 @@ class MovementMethods(_Below):
         Returns
         -------
         Tensor
-            View of this tensor, or a copy.
+            View of this tensor, or a copy of the same shape.
 
         Examples
         --------
@@ -1104,7 +1104,7 @@ class MovementMethods(_Below):
         Returns
         -------
         Tensor
-            View that does not require a gradient.
+            View of the same shape that does not require a gradient.
 
         Examples
         --------

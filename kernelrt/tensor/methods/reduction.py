@@ -636,7 +636,7 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of int64. NaN counts as nonzero.
+            int64; the shape lacks the axes in `dim`. NaN counts as nonzero.
 
         Examples
         --------

@@ -237,7 +237,8 @@ class OrderingMethods(_Below):
         Returns
         -------
         Ranked
-            ``values`` in this dtype, and ``indices`` in int64; the size of `dim` is `k`.
+            ``values`` in this dtype, and ``indices`` in int64, both of this shape except that the
+            size of `dim` is `k`.
 
         Raises
         ------
