@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from kernelrt.errors import DTypeError, GradientError, ShapeError, a_type
+from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.func.levels import Level, called, check_like, floats_of
 from kernelrt.func.trees import flatten, leaves_of, rebuilt
 from kernelrt.ir.shape import format_shape
