@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -19,6 +20,8 @@ DELAY: Final = 2.0
 #: Seconds between two updates of a bar, at least.
 INTERVAL: Final = 0.05
 _WIDTH: Final = 24
+#: A forked child cannot use tqdm: a thread of its parent may hold tqdm's lock for ever.
+_PROCESS: Final = os.getpid()
 
 
 class _Thread(threading.local):
@@ -52,7 +55,7 @@ def _is_watched(stream: TextIO | None) -> bool:
 class Progress:
     """A bar that is redrawn in place and erased at the end of the ``with`` block.
 
-    A bar within the block of another one is not drawn. A stream that cannot be written to ends the
+    A bar within the block of another one is not drawn. An error of the stream or of tqdm ends the
     bar, not the work.
 
     Parameters
@@ -83,7 +86,8 @@ class Progress:
             and (_is_watched(self._stream) if shown is None else shown)
         )  # fmt: skip
         self._total, self._unit, self._plain = total, unit, plain
-        self._due = time.monotonic() + (DELAY if shown is None else 0.0)
+        self._began = time.monotonic()
+        self._due = self._began + (DELAY if shown is None else 0.0)
         self._bar: Any = None
         self._last = ""
 
@@ -103,7 +107,7 @@ class Progress:
                 self._bar.close()
             elif self._last:
                 self._write(" " * len(self._last) + "\r")
-        except (AttributeError, OSError, ValueError):
+        except Exception:  # noqa: BLE001 - as in show()
             self.shown = False
 
     def show(self, done: float, text: str) -> None:
@@ -113,12 +117,12 @@ class Progress:
         self._due = now + INTERVAL
         try:
             self._draw(done, text)
-        except (AttributeError, OSError, ValueError):  # a closed terminal or an incomplete stream
+        except Exception:  # noqa: BLE001 - a closed terminal, options of tqdm: the work goes on
             self.shown = False
 
     def _draw(self, done: float, text: str) -> None:
         if self._bar is None and not self._last and not self._plain:
-            self._bar = _new_bar(self._total, self._unit, self._stream)
+            self._bar = _new_bar(self._total, self._unit, self._stream, self._began)
         if self._bar is not None:
             self._bar.n = min(done, self._bar.total)
             self._bar.set_description_str(text, refresh=False)
@@ -136,13 +140,19 @@ class Progress:
         self._stream.flush()
 
 
-def _new_bar(total: int | None, unit: str, stream: TextIO) -> Any:
-    """Return a bar of tqdm, or None if it is not installed."""
+def _new_bar(total: int | None, unit: str, stream: TextIO, began: float) -> Any:
+    """Return a bar of tqdm for work that began at `began`; None if tqdm is missing or broken."""
+    if os.getpid() != _PROCESS:
+        return None
     try:
         from tqdm.auto import tqdm
-    except ImportError:
+
+        if total is not None:
+            bar = tqdm(total=total, unit=unit, file=stream, leave=False)
+        else:
+            bar_format = "{percentage:3.0f}%|{bar}| {desc}"
+            bar = tqdm(total=1.0, file=stream, leave=False, bar_format=bar_format)
+        bar.start_t -= time.monotonic() - began
+    except Exception:  # noqa: BLE001 - whatever tqdm or its options do, the work goes on
         return None
-    if total is not None:
-        return tqdm(total=total, unit=unit, file=stream, leave=False)
-    bar_format = "{percentage:3.0f}%|{bar}| {desc}"
-    return tqdm(total=1.0, file=stream, leave=False, bar_format=bar_format)
+    return bar

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -117,6 +119,57 @@ def test_standard_error_that_cannot_be_written_to_stops_no_work(shown, stream, m
         bar.show(2, "")
     n = np.random.default_rng().integers(1 << 40)
     assert krt.jit(lambda x: x + int(n))(krt.tensor([1])).tolist() == [1 + n]
+
+
+@pytest.mark.parametrize("broken", ["import", "options", "redraw"])
+def test_a_broken_tqdm_stops_no_work(broken, monkeypatch):
+    def fail(*_args, **_options):
+        raise RuntimeError(broken)
+
+    class Bar:
+        total, start_t = 8, 0.0
+        refresh = close = fail
+
+        def set_description_str(self, *_args, **_options):
+            pass
+
+    made = SimpleNamespace(tqdm=fail if broken == "options" else lambda **_: Bar())
+    if broken == "import":
+        monkeypatch.setattr(builtins, "__import__", fail_to_import(fail))
+    else:
+        monkeypatch.setitem(sys.modules, "tqdm.auto", made)
+    stream = Terminal()
+    with Progress(None, 8, stream=stream) as bar:
+        bar.show(2, "epoch 1")
+    assert bar.shown == (broken != "redraw")
+    assert ("step 2 of 8" in stream.getvalue()) == (broken != "redraw")
+
+
+def fail_to_import(fail):
+    real = builtins.__import__
+
+    def load(name, *rest, **options):
+        return fail() if name.startswith("tqdm") else real(name, *rest, **options)
+
+    return load
+
+
+def test_the_time_before_the_bar_counts():
+    pytest.importorskip("tqdm")
+    stream = Terminal()
+    with Progress(None, 8, stream=stream) as bar:
+        bar._began -= 100.0
+        bar.show(2, "epoch 1")
+        rate = bar._bar.format_dict["n"] / bar._bar.format_dict["elapsed"]
+    assert 0.015 < rate < 0.021
+
+
+def test_a_forked_child_draws_text(monkeypatch):
+    monkeypatch.setattr(progress, "_PROCESS", 0)
+    stream = Terminal()
+    with Progress(None, 8, stream=stream) as bar:
+        bar.show(2, "epoch 1")
+    assert "epoch 1, step 2 of 8" in stream.getvalue()
 
 
 def test_a_long_compilation_shows_a_bar(monkeypatch):
