@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.errors import DTypeError, GradientError, ShapeError, a_type
 from kernelrt.func.levels import Level, called, check_like, floats_of
 from kernelrt.func.trees import flatten, leaves_of, rebuilt
 from kernelrt.ir.shape import format_shape
@@ -92,7 +92,7 @@ def grad_and_value(
         out, aux = called(f, given, kwargs, "grad", has_aux)
         if not isinstance(out, Tensor):
             raise DTypeError(
-                f"grad: the function returns a {type(out).__name__}; expected a Tensor of shape "
+                f"grad: the function returns {a_type(out)}; expected a Tensor of shape "
                 "(), or, with has_aux=True, a pair of such a Tensor and an auxiliary output"
             )
         (value,) = floats_of(out, "the function's result")

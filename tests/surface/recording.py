@@ -94,7 +94,7 @@ def _is_made(value: Any) -> bool:
     """Whether a function is made of the method of its name: see from_methods.py."""
     code = getattr(value, "__code__", None)
     made = Path(from_methods.__file__).name
-    own = getattr(code, "co_qualname", "") == "_activation.<locals>.call"
+    own = getattr(code, "co_freevars", ()) == ("made",)  # _activation() of nn/functional.py
     return own or Path(getattr(code, "co_filename", "")).name == made
 
 
