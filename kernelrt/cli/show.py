@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO, cast
 
 from kernelrt.errors import JitError
 from kernelrt.jit import JitFunction
-from kernelrt.util.atomic_file import named
+from kernelrt.util.atomic_file import destination
 from kernelrt.viewer import PlanView
 from kernelrt.viewer.collect import collect
 
@@ -46,7 +46,7 @@ def run(script: str, arguments: list[str], output: str) -> int:
     JitError
         The script called no jitted function, or all plans were released.
     """
-    target = Path.cwd() / named(output)  # the script may change the folder
+    target = Path.cwd() / destination(output)  # the script may change the folder
     process = os.getpid()
     made: list[JitFunction[Any]] = []
     before, JitFunction.made = JitFunction.made, made

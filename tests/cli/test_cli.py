@@ -343,3 +343,12 @@ def test_view_tells_why_there_is_no_page(
     assert done.returncode == code
     assert expected in done.stderr
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_missing_folder_is_named_before_the_script_runs(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    done = run("view", "-o", str(tmp_path / "missing" / "page.html"), str(script))
+    assert done.returncode == 1
+    assert "missing' does not exist; create it first" in done.stderr
+    assert done.stdout == ""
