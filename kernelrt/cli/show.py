@@ -51,7 +51,7 @@ def run(script: str, arguments: list[str], output: str) -> int:
     made: list[JitFunction[Any]] = []
     before, JitFunction.made = JitFunction.made, made
     try:
-        failure = _failure(script, arguments)
+        failure = _run_script(script, arguments)
     except SystemExit as ended:
         if ended.code not in (None, 0) or os.getpid() != process:
             raise
@@ -72,7 +72,7 @@ def run(script: str, arguments: list[str], output: str) -> int:
     return 0
 
 
-def _failure(script: str, arguments: list[str]) -> Exception | None:
+def _run_script(script: str, arguments: list[str]) -> Exception | None:
     """Run a script as ``__main__``; return the exception that it raised.
 
     What the script does to `sys` ends with it: it may clear ``sys.path`` or close the output.
