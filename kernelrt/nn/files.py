@@ -28,7 +28,7 @@ from kernelrt.tensor import Tensor
 from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.nodes.arguments import integer
 from kernelrt.util import lazy_import
-from kernelrt.util.atomic_file import writing
+from kernelrt.util.atomic_file import checked_path, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,9 +112,7 @@ def save(
             f"format: expected None with a file name, not {format!r}; the suffix of the name, .npz "
             "or .safetensors, selects the format"
         )
-    target = _named(path)
-    if not target.name:
-        raise StateError(f"path: expected the name of a file, not {str(target)!r}")
+    target = _path(path)
     if target.suffix in _FOREIGN:
         raise StateError(
             f"path: expected a name that ends in .npz or .safetensors, not {str(target)!r}; "
@@ -162,18 +160,10 @@ def _check_binary(file: object) -> None:
         )
 
 
-def _named(path: object) -> Path:
-    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise DTypeError(
-            f"path: expected a str, a path or a binary file, not {kind_name(path)}"
-        )
-    if "\0" in os.fspath(path):
-        raise StateError(f"path: expected no null character, not {os.fspath(path)!r}")
+def _path(path: object) -> Path:
     # Slow to import, so import them late; a signal handler that saves may run meanwhile.
     lazy_import.load("json", "pathlib", "zipfile")
-    from pathlib import Path
-
-    return Path(path)
+    return checked_path(path, expected="a str, a path or a binary file")
 
 
 def _check_name(name: str, *, safe: bool) -> None:
@@ -257,7 +247,7 @@ def load(
     most = None if max_bytes is None else integer(max_bytes, "max_bytes", 0)
     if not isinstance(path, str | os.PathLike) and hasattr(path, "read"):
         return _read_stream(path, most)
-    source = _named(path)
+    source = _path(path)
     mode = source.stat().st_mode  # before opening, because opening a pipe would block
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise StateError(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["UNFINISHED", "destination", "named", "write_text", "writing"]
+__all__ = ["UNFINISHED", "checked_path", "destination", "write_text", "writing"]
 
 #: Suffix of files that are not finished; a process that was killed leaves them behind.
 UNFINISHED: Final = ".part"
@@ -50,12 +50,12 @@ def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
         raise
 
 
-def named(path: object) -> Path:
-    """Return the path of a file to write; raise an error if it cannot be one."""
+def checked_path(path: object, *, expected: str = "a str or a path") -> Path:
+    """Return the path of a file; raise an error if it cannot be one."""
     from pathlib import Path  # import kernelrt does not load it
 
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise DTypeError(f"path: expected a str or a path, not {type(path).__name__}")
+        raise DTypeError(f"path: expected {expected}, not {type(path).__name__}")
     if "\0" in os.fspath(path):
         raise StateError(f"path: expected no null character, not {os.fspath(path)!r}")
     target = Path(path)
@@ -69,7 +69,7 @@ def destination(path: str | os.PathLike[str]) -> Path:
 
     Call it before long work whose result the file takes.
     """
-    target = named(path)
+    target = checked_path(path)
     if target.is_dir():
         raise IsADirectoryError(f"path: expected the name of a file, but {str(path)!r} is a folder")
     if not target.parent.is_dir():
@@ -87,7 +87,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """
     target = destination(path)
     data = text.encode(errors="backslashreplace")
-    real = type(target)(os.path.realpath(target))
+    real = checked_path(os.path.realpath(target))
     if real.exists() and not real.is_file():  # replacing a device would remove it
         real.write_bytes(data)
         return target
