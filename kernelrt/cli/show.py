@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO, cast
 
 from kernelrt.errors import JitError
 from kernelrt.jit import JitFunction
-from kernelrt.util.atomic_file import destination
+from kernelrt.util.atomic_file import destination, encodable
 from kernelrt.viewer import PlanView
 from kernelrt.viewer.collect import collect
 
@@ -67,8 +67,7 @@ def run(script: str, arguments: list[str], output: str) -> int:
     shown.save(target)
     count = len(shown.records)
     plans = "1 plan" if count == 1 else f"{count} plans"
-    text = f"{output}: {plans} of {script}, {len(shown.html) / 1e3:.0f} KB"
-    print(text.encode(errors="backslashreplace").decode())
+    print(encodable(f"{output}: {plans} of {script}, {len(shown.html) / 1e3:.0f} KB"))
     return 0
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["UNFINISHED", "checked_path", "destination", "write_text", "writing"]
+__all__ = ["UNFINISHED", "checked_path", "destination", "encodable", "write_text", "writing"]
 
 #: Suffix of files that are not finished; a process that was killed leaves them behind.
 UNFINISHED: Final = ".part"
@@ -79,14 +79,21 @@ def destination(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def encodable(text: str) -> str:
+    """Return text with lone surrogates, which UTF-8 does not have, as escapes.
+
+    Names of files and functions may have them.
+    """
+    return text.encode(errors="backslashreplace").decode()
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write UTF-8 text to a file, a device or a pipe; return its path.
 
-    A symbolic link stays, and the file that it names is written. Lone surrogates, which UTF-8 does
-    not have, are escaped.
+    A symbolic link stays, and the file that it names is written. Lone surrogates are escaped.
     """
     target = destination(path)
-    data = text.encode(errors="backslashreplace")
+    data = encodable(text).encode()
     real = checked_path(os.path.realpath(target))
     if real.exists() and not real.is_file():  # replacing a device would remove it
         real.write_bytes(data)

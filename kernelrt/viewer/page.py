@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kernelrt.util.atomic_file import encodable
 from kernelrt.viewer import charts
 from kernelrt.viewer.charts import seconds
 from kernelrt.viewer.charts import text as escaped
@@ -47,8 +48,7 @@ def page(records: Sequence[PlanRecord], peaks: Sequence[Peaks]) -> str:
     for number, (record, limits) in enumerate(zip(records, peaks, strict=True), 1):
         prefix = f"p{number}" if len(records) > 1 else ""
         out += _plan(record, limits, prefix)
-    # Names of files and functions may have lone surrogates, which UTF-8 does not have.
-    return "\n".join([*out, "</html>"]).encode(errors="backslashreplace").decode()
+    return encodable("\n".join([*out, "</html>"]))
 
 
 def _plan(whole: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:
