@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO, cast
 from kernelrt.errors import JitError
 from kernelrt.jit import JitFunction
 from kernelrt.util.atomic_file import destination, encodable
-from kernelrt.viewer import PlanView
+from kernelrt.viewer import PlanView, live_plans
 from kernelrt.viewer.collect import collect
 
 __all__ = ["run"]
@@ -44,7 +44,9 @@ def run(script: str, arguments: list[str], output: str) -> int:
     Raises
     ------
     JitError
-        The script called no jitted function, or all plans were released.
+        The script called no jitted function.
+    PlanReleasedError
+        The script released all plans.
     """
     target = Path.cwd() / destination(output)  # the script may change the folder
     process = os.getpid()
@@ -109,10 +111,8 @@ def _usable(*streams: Any) -> TextIO:
 
 
 def _page(made: list[JitFunction[Any]]) -> PlanView:
-    plans = [(f.name, plan) for f in made for plan in f.plans if not plan.released]
+    plans = live_plans(made)
     if not plans:
-        raise JitError(
-            "the script called no jitted function, or released all plans: there is none to draw"
-        )
+        raise JitError("the script called no jitted function, so there is no plan to draw")
     kept = sorted(plans, key=lambda item: -len(item[1].prepared_ops))[:_MOST_PLANS]
     return PlanView([collect(plan, name) for name, plan in plans if (name, plan) in kept])

@@ -16,7 +16,7 @@ from kernelrt.viewer.peaks import peaks
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 __all__ = ["PlanView", "view"]
@@ -142,14 +142,26 @@ def _plans(target: object, args: tuple[Any, ...]) -> list[tuple[str, ExecutionPl
         raise DTypeError(
             f"target: expected an ExecutionPlan or a jitted function, not {type(target).__name__}"
         )
-    name = target.name
     if args:
-        return [(name, target.plan(*args))]
+        return [(target.name, target.plan(*args))]
     if not target.plans:
-        raise JitError(f"{name} has no plan yet; call it first, or call view(f, *args)")
-    kept = [(name, plan) for plan in target.plans if not plan.released]
-    if not kept:
+        raise JitError(f"{target.name} has no plan yet; call it first, or call view(f, *args)")
+    return live_plans([target])
+
+
+def live_plans(functions: Iterable[JitFunction[Any]]) -> list[tuple[str, ExecutionPlan]]:
+    """Return the plans that were not released, with the names of their functions.
+
+    Raises
+    ------
+    PlanReleasedError
+        There are plans, and all of them were released.
+    """
+    plans = [(function.name, plan) for function in functions for plan in function.plans]
+    live = [(name, plan) for name, plan in plans if not plan.released]
+    if plans and not live:
+        names = ", ".join(dict.fromkeys(name for name, _ in plans))
         raise PlanReleasedError(
-            f"target: all plans of {name} were released; make it again with krt.jit"
+            f"all plans of {names} were released; call the function's clear(), then the function"
         )
-    return kept
+    return live

@@ -326,7 +326,7 @@ def test_a_script_may_draw_another_one(tmp_path: Path, monkeypatch: pytest.Monke
     ("text", "code", "expected"),
     [
         ("x = 1", 1, "the script called no jitted function"),
-        (f"{SCRIPT}\ntwice.plans[0].release()", 1, "released all plans"),
+        (f"{SCRIPT}\ntwice.plans[0].release()", 1, "all plans of twice were released"),
         ("def f(:", 1, "SyntaxError"),
         ("raise ValueError('mine')", 1, "ValueError: mine"),
         ("raise SystemExit(7)", 7, ""),
