@@ -1,4 +1,4 @@
-"""The command line: ``kernelrt digits``, ``env``, ``calibrate``, ``view`` and ``docs``."""
+"""The command line, ``kernelrt``: its commands and their options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["main"]
 
@@ -53,18 +53,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = _parser()
-    commands = {"digits", "env", "calibrate", "view", "docs"}
-    general = {"-h", "--help", "--version"}
-    if not arguments or not (arguments[0] in commands or arguments[0] in general):
+    parser, commands = _parser()
+    if not arguments or arguments[0] not in {*commands, "-h", "--help", "--version"}:
         if arguments and not arguments[0].startswith("-"):
-            expected = "expected digits, env, calibrate, view or docs"
-            parser.error(f"unknown command {arguments[0]!r}; {expected}")
+            *most, last = commands
+            expected = f"{', '.join(most)} or {last}"
+            parser.error(f"unknown command {arguments[0]!r}; expected {expected}")
         arguments = ["digits", *arguments]
     return parser.parse_args(arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
+    """Return the parser and the names of the commands."""
     from kernelrt._version import __version__
 
     parser = argparse.ArgumentParser(
@@ -145,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     docs.add_argument("page", nargs="?", help='name of a page, as "jit" or "docs/jit.md"')
     docs.set_defaults(run=_docs)
-    return parser
+    return parser, commands.choices
 
 
 def _digits(options: argparse.Namespace) -> int:
