@@ -19,7 +19,6 @@ import itertools
 import pkgutil
 import re
 import sys
-from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -27,7 +26,7 @@ from urllib.parse import unquote
 import numpy as np
 
 import kernelrt
-from docs import docstrings, names
+from docs import docstrings, markdown, names
 from docs.names import TENSOR, Name
 
 if TYPE_CHECKING:
@@ -215,37 +214,22 @@ def _exists(target: str, name: Name) -> bool:
 
 # Links --------------------------------------------------------------------------------------------
 
-_FENCE: Final = re.compile(r"^( *)(`{3,}).*?^\1\2`*$", re.MULTILINE | re.DOTALL)
-_CODE: Final = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
-_LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
-_HEADING: Final = re.compile(r"^ {0,3}#{1,6} +(.+?) *#*$", re.MULTILINE)
-
-
-def anchors(text: str) -> set[str]:
-    """Return the anchors of the headings of a page in Markdown, as GitHub makes them."""
-    found: dict[str, int] = defaultdict(int)
-    result = set()
-    for heading in _HEADING.findall(_FENCE.sub("", text)):
-        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
-        slug = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
-        result.add(f"{slug}-{found[slug]}" if found[slug] else slug)
-        found[slug] += 1
-    return result
-
 
 def broken_links(pages: Iterable[Path]) -> list[str]:
     """Return complaints about links of pages in Markdown to files or anchors that do not exist."""
     complaints = []
     for page in pages:
-        text = page.read_text("utf-8")
-        for target in _LINK.findall(_CODE.sub("", _FENCE.sub("", text))):
+        for target in markdown.links(page.read_text("utf-8")):
             if re.match(r"[a-z]+:", target):
                 continue
             path, _, anchor = target.partition("#")
             file = page.parent / path if path else page
             if not file.exists():
                 complaints.append(f"{page}: {target}: there is no such file")
-            elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text("utf-8")):
+            elif (
+                anchor and file.suffix == ".md"
+                and anchor not in markdown.anchors(file.read_text("utf-8"))
+            ):  # fmt: skip
                 complaints.append(f"{page}: {target}: the page has no such heading")
     return complaints
 

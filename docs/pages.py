@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import kernelrt
-from docs import docstrings, names
+from docs import docstrings, markdown, names
 from docs.names import NAMESPACES, TENSOR, Name
 from kernelrt.tensor.methods.in_place import InPlaceMethods
 
@@ -57,12 +57,6 @@ GROUPS: Final = {
     "statistics": "Statistics and norms", "tensor": "Values, memory and gradients",
     "unary": "Functions of one tensor", "window_pooling": "Pooling",
 }  # fmt: skip
-#: A block of code, code, or a link in Markdown.
-_LINK: Final = re.compile(
-    r"^ *(?P<fence>`{3,}).*?^ *(?P=fence)`*$|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)"
-    r"|(?P<text>!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^)\s]+)\)",
-    re.MULTILINE | re.DOTALL,
-)
 
 
 class Reference:
@@ -366,7 +360,7 @@ def put_markdown(folder: Path, page: str, text: str) -> None:
         if not file.exists() or not file.is_relative_to(ROOT):
             return match[0]
         if text == f"[{path}]" and file.suffix == ".md":
-            text = f"[{title(file)}]"
+            text = f"[{markdown.title(file.read_text('utf-8'))}]"
         relative = file.relative_to(ROOT)
         up = "../" * (len(Path(page).parts) - 1)
         if relative == Path("README.md"):
@@ -381,12 +375,7 @@ def put_markdown(folder: Path, page: str, text: str) -> None:
 
     output = folder / page
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(_LINK.sub(mended, text), "utf-8")
-
-
-def title(page: Path) -> str:
-    """Return the title of a page in Markdown."""
-    return page.read_text("utf-8").partition("\n")[0].lstrip("# ")
+    output.write_text(markdown.PATTERN.sub(mended, text), "utf-8")
 
 
 def contents() -> str:
