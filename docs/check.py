@@ -92,8 +92,7 @@ def other_examples() -> list[doctest.DocTest]:
 
 def described() -> list[Name]:
     """Return the public names that have a docstring of their own."""
-    skipped = {"data", "module"}
-    return [n for n in names.public().values() if n.kind not in skipped and n.home == n.path]
+    return [name for name in names.public().values() if name.has_description]
 
 
 def lacking(found: Iterable[Name]) -> dict[str, list[str]]:

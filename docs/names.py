@@ -12,10 +12,13 @@ import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import kernelrt
 from kernelrt.tensor.free_functions.from_methods import names as function_names
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 #: Namespaces, and what the API reference says of them. Where a name stands in several, its page
 #: belongs to the first.
@@ -47,6 +50,8 @@ NAMESPACES: Final = {
     "kernelrt.threads": "The number of threads.",
 }
 TENSOR: Final = "kernelrt.Tensor"
+#: Kinds of names that have no docstring, or none of their own.
+UNDESCRIBED: Final = frozenset({"data", "module"})
 
 
 class Name(NamedTuple):
@@ -68,6 +73,11 @@ class Name(NamedTuple):
     kind: str
     value: Any
     home: str
+
+    @property
+    def has_description(self) -> bool:
+        """Whether a docstring describes the name, and no other path has the page of it."""
+        return self.kind not in UNDESCRIBED and self.home == self.path
 
     @property
     def parent(self) -> str:
@@ -115,24 +125,25 @@ def public() -> dict[str, Name]:
             value = getattr(module(space), short)
             path, kind = f"{space}.{short}", _kind(value)
             home = path
-            if kind not in {"data", "module"}:
+            if kind not in UNDESCRIBED:
                 home = homes.setdefault(id(value), path)
             if kind == "function" and short in methods and short not in own:
                 home = f"{TENSOR}.{short}"
                 homes[id(value)] = home
             found[path] = Name(path, kind, value, home)
+    classes = {name.value for name in found.values() if name.kind in {"class", "exception"}}
     for name in list(found.values()):
         if name.kind == "class" and name.home == name.path:
-            found |= {member.path: member for member in members(name.value, name.path)}
+            found |= {member.path: member for member in members(name.value, name.path, classes)}
     return found
 
 
-def members(kind: type, path: str) -> list[Name]:
-    """Return the public methods and properties of a class that a public base class does not show.
+def members(kind: type, path: str, classes: Container[type]) -> list[Name]:
+    """Return the public methods and properties of a class that a base class does not show.
 
-    An override that has no docstring of its own is described by the method of the base class.
+    `classes` are the public ones. An override that has no docstring of its own is described by the
+    method of the base class.
     """
-    classes = _public_classes()
     above: set[str] = set()
     for base in kind.__mro__[1:]:
         if base is object or base in classes or not base.__module__.startswith("kernelrt"):
@@ -153,17 +164,6 @@ def members(kind: type, path: str) -> list[Name]:
         elif inspect.isgetsetdescriptor(static) and static.__doc__:
             found.append(Name(shown, "property", static, shown))
     return found
-
-
-@functools.cache
-def _public_classes() -> frozenset[type]:
-    found = set()
-    for space in NAMESPACES:
-        for short in names_in(space):
-            value = getattr(module(space), short)
-            if inspect.isclass(value):
-                found.add(value)
-    return frozenset(found)
 
 
 def aliases() -> dict[str, list[str]]:

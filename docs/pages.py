@@ -118,8 +118,7 @@ class Reference:
             own = [name for name in own if name.kind != "module"]
             self.put(space, self.namespace(space, own))
             for name in own:
-                with_page = name.home == name.path and name.kind != "data"
-                if with_page and name.path != TENSOR and name.path not in NAMESPACES:
+                if name.has_description and name.path not in {TENSOR, *NAMESPACES}:
                     self.put(name.path, self.page(name))
                     count += 1
             count += 1
