@@ -175,15 +175,13 @@ def _speaks_of_shapes(text: str) -> bool:
 
 def wrong_roles(found: Iterable[Name]) -> list[str]:
     """Return complaints about roles in docstrings that name what does not exist."""
-    from docs.pages import Reference
-
-    reference = Reference(ROOT)
+    resolver = names.Resolver()
     complaints = []
     for name in found:
         complaints += [
             f"{name.path}: its docstring refers to {target}"
             for target in docstrings.roles(names.docstring(name))
-            if reference.resolve(target, name.path) is None and not _exists(target, name)
+            if resolver.resolve(target, name.path) is None and not _exists(target, name)
         ]
     return complaints
 

@@ -18,12 +18,7 @@ from docs import names
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-_STARTS = {
-    "krt": "kernelrt", "kernelrt": "kernelrt", "Tensor": "kernelrt.Tensor", "nn": "kernelrt.nn",
-    "optim": "kernelrt.optim",
-    "F": "kernelrt.nn.functional", "func": "kernelrt.func", "linalg": "kernelrt.linalg",
-}  # fmt: skip
-_CODE = re.compile(rf"((?:{'|'.join(_STARTS)})\.[A-Za-z_][\w.]*)(\(.*\))?", re.DOTALL)
+_CODE = re.compile(rf"((?:{'|'.join(names.SPELLINGS)})\.[A-Za-z_][\w.]*)(\(.*\))?", re.DOTALL)
 _SIDEBARS: dict[str, str] = {}
 
 
@@ -32,9 +27,7 @@ def path_of(code: str) -> str | None:
     match = _CODE.fullmatch(code.strip())
     if match is None:
         return None
-    start, _, rest = match[1].partition(".")
-    path = f"{_STARTS[start]}.{rest}".replace("kernelrt.nn.optim", "kernelrt.optim")
-    found = names.public().get(path)
+    found = names.public().get(names.full(match[1]))
     return None if found is None or found.kind == "module" else found.home
 
 

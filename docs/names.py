@@ -9,6 +9,7 @@ import ast
 import functools
 import importlib
 import inspect
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +19,7 @@ import kernelrt
 from kernelrt.tensor.free_functions.from_methods import names as function_names
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterator
 
 #: Namespaces, and what the API reference says of them. Where a name stands in several, its page
 #: belongs to the first.
@@ -50,6 +51,14 @@ NAMESPACES: Final = {
     "kernelrt.threads": "The number of threads.",
 }
 TENSOR: Final = "kernelrt.Tensor"
+#: What users write for namespaces in code, and what that means.
+SPELLINGS: Final = {
+    "krt": "kernelrt", "kernelrt": "kernelrt", "Tensor": TENSOR, "nn": "kernelrt.nn",
+    "optim": "kernelrt.optim", "F": "kernelrt.nn.functional", "func": "kernelrt.func",
+    "linalg": "kernelrt.linalg",
+}  # fmt: skip
+#: A namespace that is another one too, whose pages describe its names.
+ALIAS: Final = ("kernelrt.nn.optim", "kernelrt.optim")
 #: Kinds of names that have no docstring, or none of their own.
 UNDESCRIBED: Final = frozenset({"data", "module"})
 
@@ -88,6 +97,18 @@ class Name(NamedTuple):
     def short(self) -> str:
         """The last part of the path."""
         return self.path.rpartition(".")[2]
+
+
+def full(path: str) -> str:
+    """Return the path that `path`, as users write it, means: ``kernelrt.exp`` for ``krt.exp``."""
+    start, dot, rest = path.partition(".")
+    path = f"{SPELLINGS.get(start, start)}.{rest}" if dot else path
+    return re.sub(rf"^{ALIAS[0]}\b", ALIAS[1], path)
+
+
+def spelled(path: str) -> str:
+    """Return how users write a path: ``krt.exp`` for ``kernelrt.exp``."""
+    return path.replace(SPELLINGS["F"], "F").replace(SPELLINGS["krt"], "krt")
 
 
 def module(path: str) -> ModuleType:
@@ -164,6 +185,44 @@ def members(kind: type, path: str, classes: Container[type]) -> list[Name]:
         elif inspect.isgetsetdescriptor(static) and static.__doc__:
             found.append(Name(shown, "property", static, shown))
     return found
+
+
+class Resolver:
+    """Finds what texts in docstrings mean."""
+
+    def __init__(self) -> None:
+        self._public = public()
+        self._classes = {
+            name.value: name.home
+            for name in self._public.values()
+            if name.kind in {"class", "exception"}
+        }
+
+    def resolve(self, text: str, context: str) -> str | None:
+        """Return the path that has the description of what `text` means on the page `context`."""
+        if not re.fullmatch(r"[A-Za-z_][\w.]*", text):
+            return None
+        if (path := full(text)) in NAMESPACES:
+            return path
+        for scope in self._scopes(context):
+            if (name := self._public.get(full(f"{scope}{text}"))) is not None:
+                return name.home
+        return None
+
+    def _scopes(self, context: str) -> Iterator[str]:
+        """Yield the starts of the paths that a name may mean, the nearest first."""
+        while context:
+            yield from (f"{scope}." for scope in (context, *self.bases(context)))
+            context = context.rpartition(".")[0]
+        yield from ("", "kernelrt.nn.", "kernelrt.runtime.", "kernelrt.jit.", "kernelrt.errors.")
+
+    def bases(self, path: str) -> list[str]:
+        """Return the paths of the public base classes of a class; none of anything else."""
+        name = self._public.get(path)
+        if name is None or name.kind not in {"class", "exception"}:
+            return []
+        found = (self._classes.get(base) for base in name.value.__mro__[1:])
+        return [base for base in found if base is not None]
 
 
 def aliases() -> dict[str, list[str]]:

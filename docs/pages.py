@@ -66,48 +66,11 @@ class Reference:
         self.folder = folder
         self.public = names.public()
         self.aliases = names.aliases()
-        self.homes = {path: name.home for path, name in self.public.items()}
-        for path in list(self.homes):
-            if path.startswith("kernelrt.optim"):
-                self.homes[path.replace("kernelrt.", "kernelrt.nn.", 1)] = self.homes[path]
-        self.classes = {
-            name.value: name.home
-            for name in self.public.values()
-            if name.kind in {"class", "exception"}
-        }
+        self.resolver = names.Resolver()
         self.members: dict[str, list[Name]] = defaultdict(list)
         for name in self.public.values():
             if name.kind in {"method", "property"}:
                 self.members[name.parent].append(name)
-
-    def resolve(self, text: str, context: str) -> str | None:
-        """Return the path that has the description of what `text` means on the page `context`."""
-        text = re.sub(r"^krt\.", "kernelrt.", text)
-        text = re.sub(r"^F\.", "kernelrt.nn.functional.", text)
-        if not re.fullmatch(r"[A-Za-z_][\w.]*", text):
-            return None
-        if text in NAMESPACES:
-            return text
-        within = context
-        while True:
-            for scope in (within, *self.bases(within)):
-                if (found := self.homes.get(f"{scope}.{text}")) is not None:
-                    return found
-            if "." not in within:
-                break
-            within = within.rpartition(".")[0]
-        for start in ("", "kernelrt.nn.", "kernelrt.runtime.", "kernelrt.jit.", "kernelrt.errors."):
-            if (found := self.homes.get(f"{start}{text}")) is not None:
-                return found
-        return None
-
-    def bases(self, path: str) -> list[str]:
-        """Return the paths of the public base classes of a class; none of anything else."""
-        name = self.public.get(path)
-        if name is None or name.kind not in {"class", "exception"}:
-            return []
-        found = (self.classes.get(base) for base in name.value.__mro__[1:])
-        return [base for base in found if base is not None]
 
     def write(self) -> int:
         """Write all pages; return their number."""
@@ -141,7 +104,7 @@ class Reference:
 
     def text(self, text: str, context: str = "kernelrt") -> str:
         """Return a line of text with its links."""
-        found = docstrings.to_rst(text, lambda t: self.resolve(t, context))
+        found = docstrings.to_rst(text, lambda t: self.resolver.resolve(t, context))
         return " ".join(found).strip()
 
     def row(self, name: Name) -> tuple[str, str]:
@@ -168,7 +131,7 @@ class Reference:
             lines += self.entry(same)
         else:
             lines += [f".. py:module:: {space}", ""]
-        lines += docstrings.to_rst(space_doc, lambda t: self.resolve(t, space))
+        lines += docstrings.to_rst(space_doc, lambda t: self.resolver.resolve(t, space))
         parts = {
             "Functions": [
                 n for n in own if n.kind == "function" and not n.home.startswith(f"{TENSOR}.")
@@ -185,9 +148,7 @@ class Reference:
                 continue
             lines += heading(title, "-")
             if title.startswith("Methods"):
-                lines += [
-                    f"``{space.replace('kernelrt', 'krt')}.name(x, ...)`` is ``x.name(...)``.", "",
-                ]  # fmt: skip
+                lines += [f"``{names.spelled(space)}.name(x, ...)`` is ``x.name(...)``.", ""]
             lines += table(("Name", "Description"), [self.row(name) for name in found])
         for name in own:
             if name.kind == "data" and name.home == name.path:
@@ -214,9 +175,9 @@ class Reference:
         lines += [f".. py:{kind}:: {shown}{self.signature(name)}", ""]
         text = names.docstring(name)
         given = [p.name for p in names.parameters(name) or []]
-        body = docstrings.to_rst(text, lambda t: self.resolve(t, name.path), given)
+        body = docstrings.to_rst(text, lambda t: self.resolver.resolve(t, name.path), given)
         if name.kind in {"class", "exception"}:
-            bases = self.bases(name.path)[:1]
+            bases = self.resolver.bases(name.path)[:1]
             links = [f":py:obj:`{b.removeprefix('kernelrt.')} <{b}>`" for b in bases]
             if links:
                 body += [f"Base class: {', '.join(links)}.", ""]
@@ -231,9 +192,8 @@ class Reference:
     def spelled(self, path: str) -> str:
         """Return how users write a function: ``krt.exp(input)``."""
         name = self.public[path]
-        short = path.replace("kernelrt.nn.functional", "F").replace("kernelrt", "krt")
         given = self.signature(name) if name.kind == "function" else ""
-        return f":code:`{short}{given}`".replace("\\", "\\\\")
+        return f":code:`{names.spelled(path)}{given}`".replace("\\", "\\\\")
 
     def signature(self, name: Name) -> str:
         """Return the parameters of a name with their defaults."""
@@ -269,7 +229,7 @@ class Reference:
             if group == "in_place":
                 text = inspect.getdoc(InPlaceMethods) or ""
                 page += heading("InPlaceMethods", "-")
-                page += docstrings.to_rst(text, lambda t: self.resolve(t, TENSOR))
+                page += docstrings.to_rst(text, lambda t: self.resolver.resolve(t, TENSOR))
             for name in groups[group]:
                 page += [*heading(name.short, "-"), *self.entry(name)]
             self.put(path, page)
