@@ -70,12 +70,14 @@ def summary(text: str) -> str:
 
 def roles(text: str) -> list[str]:
     """Return the targets of the roles in a docstring, as in :func:`name`."""
-    found = []
-    for match in _MARKUP.finditer(text):
-        if match[1]:
-            target = re.search(r"<(.+)>$", match[4])
-            found.append((target[1] if target else match[4]).lstrip("~.").removesuffix("()"))
-    return found
+    return [_shown_and_target(match[4])[1] for match in _MARKUP.finditer(text) if match[1]]
+
+
+def _shown_and_target(text: str) -> tuple[str, str]:
+    """Return the two parts of the text of a role: ``shown <target>``, or both in one."""
+    given = re.fullmatch(r"(.+?)\s*<(.+)>", text, re.DOTALL)
+    shown, target = (given[1], given[2]) if given else (text, text)
+    return shown, target.lstrip("~.").removesuffix("()")
 
 
 def to_rst(
@@ -194,12 +196,10 @@ def _inline(
 
 
 def _link(text: str, resolve: Callable[[str], str | None], plain: set[str]) -> str:
-    given = re.match(r"(.+?)\s*<(.+)>$", text, re.DOTALL)
-    shown, target = (given[1], given[2]) if given else (text, text)
+    shown, target = _shown_and_target(text)
     short = shown.startswith("~")
-    target = target.lstrip("~.")
     shown = shown.lstrip("~.")
-    path = None if shown in plain else resolve(target.removesuffix("()"))
+    path = None if shown in plain else resolve(target)
     if short:
         shown = shown.rpartition(".")[2]
     if path is None:
