@@ -11,6 +11,7 @@ These fail the check:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import doctest
 import importlib
@@ -188,23 +189,14 @@ def wrong_roles(found: Iterable[Name]) -> list[str]:
 
 def _exists(target: str, name: Name) -> bool:
     """Return whether `target` is a path of the package, or a name where `name` is defined."""
-    parts = target.split(".")
     where = inspect.unwrap(name.value) if callable(name.value) else name.value
-    home = sys.modules.get(getattr(where, "__module__", None) or "")
-    starts: list[Any] = [home] if home is not None else []
-    for k in range(len(parts), 0, -1):
-        try:
-            start: Any = importlib.import_module(".".join(parts[:k]))
-        except ImportError:
-            continue
-        for part in parts[k:]:
-            start = getattr(start, part, None)
-        return start is not None
-    for start in starts:
-        value = start
-        for part in parts:
-            value = getattr(value, part, None)
-        if value is not None:
+    home = getattr(where, "__module__", None)
+    paths = [f"{home}:{target}"] if home else []
+    if target.startswith("kernelrt."):
+        paths.append(target)
+    for path in paths:
+        with contextlib.suppress(ImportError, AttributeError, ValueError):
+            pkgutil.resolve_name(path)
             return True
     return False
 

@@ -58,10 +58,13 @@ def test_a_missing_docstring_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     lists = check.lacking(check.described())
     assert set(lists["docstring"]) - known == {"kernelrt.arange"}
     assert "kernelrt.arange" in lists["Parameters"]
-    arange.__doc__ = "Return it, see :func:`linspace` and :func:`no_such_thing`."
+    arange.__doc__ = "See :func:`linspace`, :func:`no_such_thing` and :func:`this`."
     found = check.described()
     assert set(check.lacking(found)["docstring"]) == known
-    assert check.wrong_roles(found) == ["kernelrt.arange: its docstring refers to no_such_thing"]
+    assert check.wrong_roles(found) == [
+        f"kernelrt.arange: its docstring refers to {target}"
+        for target in ("no_such_thing", "this")
+    ]
 
 
 def test_more_names_that_lack_something_than_before_are_a_complaint(
