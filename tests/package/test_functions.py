@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 import os
 import pickle
@@ -16,11 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import function_stub
+from support.documentation import load
 
 import kernelrt as krt
 import kernelrt.nn.functional as F  # noqa: N812 - as everybody calls it
 from kernelrt.errors import DTypeError
 from kernelrt.tensor.free_functions.from_methods import names
+
+documented = load("names")
 
 X = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
 
@@ -157,38 +159,20 @@ def test_a_users_program_type_checks(tmp_path) -> None:
     assert "Incompatible types" in errors[1]
 
 
-#: Modules whose public names a program may use.
-PUBLIC = """
-kernelrt kernelrt.array_api kernelrt.array_api.linalg kernelrt.data kernelrt.distributions
-kernelrt.errors kernelrt.func kernelrt.linalg kernelrt.nn kernelrt.nn.functional kernelrt.nn.init
-kernelrt.nn.optim kernelrt.nn.optim.lr_scheduler kernelrt.nn.utils kernelrt.optim kernelrt.threads
-kernelrt.tune
-"""
-
-
-def public_names(module: str) -> list[str]:
-    """Those that it lists, and those that it makes where they are asked for."""
-    found = importlib.import_module(module)
-    listed = set(getattr(found, "__all__", ()))
-    if module in ("kernelrt", "kernelrt.nn.functional"):
-        listed |= {n for n in dir(found) if hasattr(found, n) and not inspect.ismodule(
-            getattr(found, n))}  # fmt: skip
-    return sorted(n for n in listed if not n.startswith("_") and n != "annotations" and getattr(
-        getattr(found, n), "__module__", "kernelrt").startswith("kernelrt"))  # fmt: skip
-
-
 @pytest.mark.exhaustive
 def test_every_public_name_and_example_type_checks(tmp_path) -> None:
     pytest.importorskip("mypy")
-    lines = ["import kernelrt as krt"]
-    for number, module in enumerate(PUBLIC.split()):
-        names_of = public_names(module)
+    lines = ["import kernelrt as krt", "import kernelrt.nn.functional as F"]
+    spaces = [*documented.NAMESPACES, documented.ALIAS[0], f"{documented.ALIAS[0]}.lr_scheduler"]
+    for number, module in enumerate(spaces):
+        names_of = documented.names_in(module)
         assert names_of
         lines += [f"import {module}", f"from {module} import ("]
         lines += [f"    {n} as n{number}_{n}," for n in names_of]
         lines.append(")")
         lines += [f"n{number}_{n}" for n in names_of]
-        lines += [f"krt{module.removeprefix('kernelrt')}.{n}" for n in names_of]
+        if module != "kernelrt.jit":  # a function hides it
+            lines += [f"{documented.spelled(module)}.{n}" for n in names_of]
     program = tmp_path / "every_name.py"
     program.write_text("\n".join(lines) + "\n")
     root = Path(krt.__file__).parents[1]
