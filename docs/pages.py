@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT: Final = Path(__file__).parents[1]
-#: The pages of docs/ in the order of the sidebar.
-TUTORIALS: Final = ("tutorial", "tutorial_rl", "tutorial_streaming")
-GUIDES: Final = (
-    "jit", "eager", "loops", "func", "data", "threads", "populations", "call", "debugging",
-    "profiling", "environment", "linalg", "distributions", "array_api", "torch_names", "porting",
-)  # fmt: skip
-OTHERS: Final = ("conformance",)
-INSIDE: Final = ("measurements", "architecture", "runtime")
 #: Of dtypes and constants, which have no docstrings.
 DATA: Final = {
     "kernelrt.default_generator": "The generator of all random numbers whose call names no other.",
@@ -171,8 +163,7 @@ class Reference:
         for other in others:
             role = kind if kind in {"class", "exception"} else "function"
             lines += [f".. py:{role}:: {other}", "   :no-typesetting:", ""]
-        shown = name.path
-        lines += [f".. py:{kind}:: {shown}{self.signature(name)}", ""]
+        lines += [f".. py:{kind}:: {name.path}{self.signature(name)}", ""]
         text = names.docstring(name)
         given = [p.name for p in names.parameters(name) or []]
         body = docstrings.to_rst(text, lambda t: self.resolver.resolve(t, name.path), given)
@@ -338,25 +329,30 @@ def put_markdown(folder: Path, page: str, text: str) -> None:
 
 
 def contents() -> str:
-    """Return the tables of contents of the sidebar."""
+    """Return the tables of contents of the sidebar; pages that they do not name are in "More"."""
     parts = {
-        "Start": ["docs/install", *(f"docs/{name}" for name in TUTORIALS), "examples/index"],
-        "How-to guides": [f"docs/{name}" for name in GUIDES],
-        "Reference": ["API reference <api/index>", *(f"docs/{name}" for name in OTHERS)],
-        "More": ["docs/faq", "docs/performance", *(f"docs/{name}" for name in INSIDE),
-                 "CONTRIBUTING", "SECURITY", "CHANGELOG"],
+        "Start": [
+            "docs/install", "docs/tutorial", "docs/tutorial_rl", "docs/tutorial_streaming",
+            "examples/index",
+        ],
+        "How-to guides": [
+            "docs/jit", "docs/eager", "docs/loops", "docs/func", "docs/data", "docs/threads",
+            "docs/populations", "docs/call", "docs/debugging", "docs/profiling",
+            "docs/environment", "docs/linalg", "docs/distributions", "docs/array_api",
+            "docs/torch_names", "docs/porting",
+        ],
+        "Reference": ["API reference <api/index>", "docs/conformance"],
+        "More": [
+            "docs/faq", "docs/performance", "docs/measurements", "docs/architecture",
+            "docs/runtime", "CONTRIBUTING", "SECURITY", "CHANGELOG",
+        ],
     }  # fmt: skip
-    listed = {entry.partition("/")[2] for part in parts.values() for entry in part}
-    rest = sorted(
-        path.stem for path in (ROOT / "docs").glob("*.md") if path.stem not in listed
-    )
-    parts["More"] += [f"docs/{name}" for name in rest]
-    text = "\n"
-    for title, entries in parts.items():
-        there = [e for e in entries if not e.startswith("docs/") or (ROOT / f"{e}.md").exists()]
-        text += toctree(title, there)
+    listed = {entry for part in parts.values() for entry in part}
+    every = sorted(f"docs/{path.stem}" for path in (ROOT / "docs").glob("*.md"))
+    parts["More"] += [entry for entry in every if entry not in listed]
     below = sorted(path.stem for path in (ROOT / "docs" / "architecture").glob("*.md"))
-    return text + toctree("Architecture", [f"docs/architecture/{name}" for name in below])
+    parts["Architecture"] = [f"docs/architecture/{name}" for name in below]
+    return "\n" + "".join(toctree(title, entries) for title, entries in parts.items())
 
 
 def toctree(title: str, entries: list[str]) -> str:
