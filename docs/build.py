@@ -38,11 +38,9 @@ SETTINGS: Final[dict[str, Any]] = {
     "html_copy_source": False,
     "html_show_sourcelink": False,
     "html_show_sphinx": False,
-    "html_use_opensearch": "",
     "nitpicky": True,
     "python_maximum_signature_line_length": 88,
     "toc_object_entries": False,
-    "templates_path": [],
 }
 
 
