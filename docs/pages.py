@@ -32,22 +32,20 @@ DATA: Final = {
     "kernelrt.newaxis": "None: as an index, it makes an axis of size 1.",
     "kernelrt.pi": "The ratio of a circle's circumference to its diameter.",
 }
+#: Titles of the groups of methods of tensors that are not the name of the file.
 GROUPS: Final = {
     "activation": "Activation functions", "arranging": "Diagonals, rotations and splits",
     "attributes": "Attributes and constructors", "comparison": "Comparison and logic",
-    "conversion": "Conversion", "convolution": "Convolution", "cumulative": "Cumulative functions",
-    "derived": "Histograms and distances of pairs", "dot_product_attention": "Attention",
+    "cumulative": "Cumulative functions", "derived": "Histograms and distances of pairs",
     "einsum": "Einsum and its relatives", "elementwise_functions": "Functions of several tensors",
-    "gated_activations": "Activation functions with parameters", "image_windows": "Image windows",
-    "in_place": "In-place methods", "indexing": "Indexing", "loss": "Normalization and losses",
-    "margin_losses": "Margin and ranking losses",
-    "matrix_decompositions": "Matrix decompositions", "matrix_products": "Matrix products",
-    "movement": "Shapes and axes", "operands": "Operands", "operators": "Arithmetic",
+    "gated_activations": "Activation functions with parameters", "in_place": "In-place methods",
+    "loss": "Normalization and losses", "margin_losses": "Margin and ranking losses",
+    "movement": "Shapes and axes", "operators": "Arithmetic",
     "random_draws_in_place": "Random draws", "reduction": "Reductions",
-    "resampling": "Resampling of images", "scattering": "Scatter", "selection": "Selection",
-    "setitem": "Assignment to parts", "sorting": "Sorting and searching",
-    "statistics": "Statistics and norms", "tensor": "Values, memory and gradients",
-    "unary": "Functions of one tensor", "window_pooling": "Pooling",
+    "resampling": "Resampling of images", "scattering": "Scatter",
+    "sorting": "Sorting and searching", "statistics": "Statistics and norms",
+    "tensor": "Values, memory and gradients", "unary": "Functions of one tensor",
+    "window_pooling": "Pooling",
 }  # fmt: skip
 
 
@@ -208,10 +206,11 @@ class Reference:
         groups: dict[str, list[Name]] = defaultdict(list)
         for name in self.members[TENSOR]:
             groups[names.group(name)].append(name)
-        order = ["tensor", *sorted(set(groups) - {"tensor"}, key=lambda g: GROUPS.get(g, g))]
+        titles = {g: GROUPS.get(g, g.replace("_", " ").capitalize()) for g in groups}
+        order = ["tensor", *sorted(set(groups) - {"tensor"}, key=lambda g: titles[g])]
         lines = [*heading(TENSOR), *self.entry(self.public[TENSOR])]
         for group in order:
-            title = GROUPS.get(group) or group.replace("_", " ").capitalize()
+            title = titles[group]
             path = f"{TENSOR}.{group.replace('_', '-')}"
             rows = [self.row(name) for name in groups[group]]
             lines += [*heading(title, "-"), f"Details: :doc:`{title} <{path}>`.", ""]
