@@ -89,6 +89,7 @@ def table_rows(page: str, heading: str) -> list[tuple[str, float, str]]:
             if columns:
                 break
         elif not columns:
+            # Reversed: of equal titles the first column, for one thread, wins.
             columns = {cell.removesuffix(ONE): at for at, cell in reversed([*enumerate(cells)])}
             if not {"what", "best other", "times as fast"} <= columns.keys():
                 raise SystemExit(f"the table below {heading!r} has no ratios: {', '.join(cells)}")
@@ -112,7 +113,8 @@ def main() -> None:
     rows = [row for row in rows if re.search(options.only, row[0])]
     if not rows:
         raise SystemExit(f"no row matches {options.only!r}")
-    bars(rows, options.file, f"{options.page.name}, {options.heading}: machine and command there")
+    where = f"{options.page.name}, section {options.heading!r}"
+    bars(rows, options.file, f"{where}; the page names the machine and the command")
 
 
 if __name__ == "__main__":
