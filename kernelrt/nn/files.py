@@ -85,8 +85,8 @@ def save(
     DTypeError
         `path` is neither a file name nor a binary file object.
     StateError
-        The name has the suffix of another format; `format` is unknown or comes with a file name; a
-        mapping or list contains a value that would be lost, such as a number, a string or an array;
+        The name has the suffix of another format, or names a folder, a device or a pipe; `format`
+        is unknown or comes with a file name; a mapping or list contains a value that would be lost, such as a number, a string or an array;
         or the name of a tensor is not unique or not possible in the format.
 
     Examples
@@ -117,6 +117,11 @@ def save(
         raise StateError(
             f"path: expected a name that ends in .npz or .safetensors, not {str(target)!r}; "
             f"kernelrt does not write {target.suffix} files"
+        )
+    if target.exists() and not target.is_file():
+        raise StateError(
+            f"path: expected the name of a file, but {str(target)!r} is a folder, a device or a "
+            "pipe; to write to one, open it and pass the binary file with format="
         )
     safe = target.suffix == _SAFE
     held = _held(state, safe=safe)

@@ -24,7 +24,8 @@ def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
     """Open a file beside `target` for writing; it replaces `target` at the end of the block.
 
     If the block raises, `target` stays as it is. The file has a random name and is opened with
-    O_EXCL: this never writes to an existing file or through a symbolic link.
+    O_EXCL: this never writes to an existing file or through a symbolic link. It gets the
+    permissions of the file that it replaces.
 
     Parameters
     ----------
@@ -38,6 +39,8 @@ def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(unfinished, flags, 0o600 if cached else 0o666)
     try:
+        if not cached and target.is_file() and not target.is_symlink():
+            os.fchmod(handle, target.stat().st_mode & 0o777)
         # At exit the builtin open is gone, and os.fdopen cannot import io.
         with io.open(handle, "wb") as file:  # noqa: UP020
             yield file

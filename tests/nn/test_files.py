@@ -453,6 +453,27 @@ def test_a_name_comes_back_or_is_refused(tmp_path, suffix, name, kind):
     assert len(list(tmp_path.iterdir())) == (not refused)
 
 
+def test_a_file_that_is_written_again_keeps_its_permissions(tmp_path):
+    path = tmp_path / "state.npz"
+    for mode in (0o600, 0o640):
+        path.touch()
+        path.chmod(mode)
+        nn.save({"w": krt.ones(2)}, path)
+        assert path.stat().st_mode & 0o777 == mode
+        assert nn.load(path)["w"].tolist() == [1, 1]
+
+
+def test_devices_pipes_and_folders_are_not_replaced(tmp_path):
+    pipe, folder = tmp_path / "pipe.npz", tmp_path / "folder.npz"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder):
+        with pytest.raises(StateError, match="is a folder, a device or a pipe"):
+            nn.save({"w": krt.ones(2)}, path)
+    assert pipe.is_fifo()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.npz", "pipe.npz"]
+
+
 @pytest.mark.parametrize("path", ["", "a\0.npz", ".", "/"])
 def test_paths_that_name_no_file(path):
     with pytest.raises(StateError, match="path"):
