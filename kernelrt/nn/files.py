@@ -86,8 +86,9 @@ def save(
         `path` is neither a file name nor a binary file object.
     StateError
         The name has the suffix of another format, or names a folder, a device or a pipe; `format`
-        is unknown or comes with a file name; a mapping or list contains a value that would be lost, such as a number, a string or an array;
-        or the name of a tensor is not unique or not possible in the format.
+        is unknown or comes with a file name; a mapping or list contains a value that would be lost,
+        such as a number, a string or an array; or the name of a tensor is not unique or not
+        possible in the format.
 
     Examples
     --------
