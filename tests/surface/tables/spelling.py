@@ -83,11 +83,11 @@ ROWS = [
         grad=False, special=False, why="NaN has many bits",
         torch="(x.float().view(T.int32), x.half().view(T.int16))"),
     Row("bitcast_narrow",
-        "(x.float().view(T.uint8), (x.double() * 1).view(T.int32), "
+        "((x.float() * 1).view(T.uint8), (x.double() * 1).view(T.int32), "
         "x.half().view(dtype=T.int8))", ("a b",), grad=False, special=False,
         why="NaN has many bits"),
-    Row("bitcast_wide", "(x.float().view(T.float64), x.half().view(T.int64), "
-        "x.float().view(T.uint8).view(T.float32))", ("a 4",), grad=False, special=False,
+    Row("bitcast_wide", "((x.float() * 1).view(T.float64), x.half().view(T.int64), "
+        "(x.float() * 1).view(T.uint8).view(T.float32))", ("a 4",), grad=False, special=False,
         why="NaN has many bits"),
     Row("bitcast_back", "x.float().bitcast(T.int32).bitcast(T.float32)", ("a b",),
         grad=False, torch="x.float().view(T.int32).view(T.float32)"),
