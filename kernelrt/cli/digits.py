@@ -101,23 +101,29 @@ def batches(
 
 def train(trainer: Trainer, split: DigitsSplit, options: argparse.Namespace) -> Timing:
     """Run all epochs."""
+    with Progress(None, options.epochs, unit="epoch") as progress:
+        return _train(trainer, split, options, progress)
+
+
+def _train(
+    trainer: Trainer, split: DigitsSplit, options: argparse.Namespace, progress: Progress
+) -> Timing:
     timing = Timing()
     rng = np.random.default_rng(options.seed)
     started = perf_counter()
-    with Progress(None, options.epochs, unit="epoch") as progress:
-        for epoch in range(options.epochs):
-            loss = None
-            for x, y in batches(split, options.batch, rng):
-                before = perf_counter()
-                loss = trainer.step(x, y)
-                after = perf_counter()
-                if timing.first_step:
-                    timing.steps.append(after - before)
-                else:
-                    timing.first_step = after - started
-                    timing.compiling = kernels.seconds
-            if loss is not None and progress.shown:
-                progress.show(epoch + 1, f"loss {loss.item():.4f}")
+    for epoch in range(options.epochs):
+        loss = None
+        for x, y in batches(split, options.batch, rng):
+            before = perf_counter()
+            loss = trainer.step(x, y)
+            after = perf_counter()
+            if timing.first_step:
+                timing.steps.append(after - before)
+            else:
+                timing.first_step = after - started
+                timing.compiling = kernels.seconds
+        if loss is not None and progress.shown:
+            progress.show(epoch + 1, f"loss {loss.item():.4f}")
     return timing
 
 

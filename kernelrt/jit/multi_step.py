@@ -62,41 +62,51 @@ def run_epochs(
     shown = shown_option(progress)
     shuffled = flag(shuffle, "shuffle")
     parts = run.parts(size, drop_last=flag(drop_last, "drop_last"))
-    if shuffled and seed is None and epochs:
+    if not shuffled:
+        seed = None
+    elif seed is None and epochs:
         seed = fresh_seed()
     in_epoch = 0
     for _, _, steps in parts:
         in_epoch += steps
     if calls is not None:
         calls.begin(in_epoch)
-    end = first_epoch + epochs
+    numbers = range(first_epoch, first_epoch + epochs)
     with Progress(shown, epochs * in_epoch) as bar:
         pace = _Pace(bar, in_epoch, first_epoch)
         if (state.local.stepwise or state.local.nonfinite) and epochs * in_epoch:
-            orders = (
-                order_of(run.rows, seed, epoch) if shuffled and seed is not None else None
-                for epoch in range(first_epoch, end)
-            )
+            orders = (None if seed is None else order_of(run.rows, seed, n) for n in numbers)
             return _one_by_one(run, parts, orders, calls, pace)
         native_run = run.begin(epochs * in_epoch, size, parts)
-        together = _together(parts) if shuffled else 1
-        for epoch in range(first_epoch, end, together):
-            here = range(epoch, min(epoch + together, end))
-            if shuffled and seed is not None:
-                native_run.follow(_orders(run.rows, seed, here, parts))
-            for rows, first, steps in parts:
-                at, left = first, steps * len(here)
-                while left:
-                    count = left if calls is None else calls.until_next(native_run.done, left)
-                    count = pace.most(count)
-                    run.run_steps(rows, at, count)
-                    at, left = at + count * rows, left - count
-                    pace.show(native_run.done)
-                    if calls is not None and calls.due(native_run.done):
-                        if calls.call(native_run.done, run.results(own_memory=False)):
-                            return run.results(own_memory=True)
-                        run.read_arguments()
-        return run.results(own_memory=True)
+        return _in_c(run, native_run, parts, numbers, seed, calls, pace)
+
+
+def _in_c(
+    run: _Run, native_run: MultiStepRun, parts: Sequence[_Part], epochs: range, seed: int | None,
+    calls: _Calls | None, pace: _Pace,
+) -> Any:  # fmt: skip
+    """Run the steps of all epochs in C; return their results.
+
+    Without a seed the rows keep their order.
+    """
+    together = 1 if seed is None else _together(parts)
+    for epoch in range(epochs.start, epochs.stop, together):
+        here = range(epoch, min(epoch + together, epochs.stop))
+        if seed is not None:
+            native_run.follow(_orders(run.rows, seed, here, parts))
+        for rows, first, steps in parts:
+            at, left = first, steps * len(here)
+            while left:
+                count = left if calls is None else calls.until_next(native_run.done, left)
+                count = pace.most(count)
+                run.run_steps(rows, at, count)
+                at, left = at + count * rows, left - count
+                pace.show(native_run.done)
+                if calls is not None and calls.due(native_run.done):
+                    if calls.call(native_run.done, run.results(own_memory=False)):
+                        return run.results(own_memory=True)
+                    run.read_arguments()
+    return run.results(own_memory=True)
 
 
 class _Pace:
