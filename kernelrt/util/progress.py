@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from kernelrt.errors import DTypeError
@@ -25,9 +26,10 @@ _PROCESS: Final = os.getpid()
 
 
 class _Thread(threading.local):
-    #: Whether the innermost work that this thread has begun decides about its bar: work within it
-    #: shows none of its own.
-    taken = False
+    #: The bar of the innermost work that this thread has begun: work within it shows none of its
+    #: own. The reference is weak, so that a bar whose block an interrupt ended without its exit
+    #: hides no later one.
+    innermost: weakref.ref[Progress] | None = None
 
 
 _thread = _Thread()
@@ -79,10 +81,11 @@ class Progress:
         stream: TextIO | None = None, plain: bool = False,
     ) -> None:  # fmt: skip
         self._stream = sys.stderr if stream is None else stream
-        self._outer = _thread.taken
+        innermost = _thread.innermost
+        self._outer = None if innermost is None else innermost()
         #: Whether anything is drawn.
         self.shown = (
-            not self._outer and self._stream is not None
+            self._outer is None and self._stream is not None
             and (_is_watched(self._stream) if shown is None else shown)
         )  # fmt: skip
         self._total, self._unit, self._plain = total, unit, plain
@@ -92,7 +95,7 @@ class Progress:
         self._last = ""
 
     def __enter__(self) -> Self:
-        _thread.taken = True
+        _thread.innermost = weakref.ref(self)
         return self
 
     def __exit__(
@@ -101,7 +104,7 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _thread.taken = self._outer
+        _thread.innermost = None if self._outer is None else weakref.ref(self._outer)
         try:
             if self._bar is not None:
                 self._bar.close()

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.interrupts import count_steps, interrupted_at
 
 import kernelrt as krt
 from kernelrt.jit.multi_step import _Pace
@@ -97,6 +98,21 @@ def test_a_bar_hides_the_bars_of_work_within_it():
     with Progress(None, 4, stream=stream) as bar:
         bar.show(1, "")
     assert stream.getvalue()
+
+
+def test_a_bar_that_an_interrupt_leaves_behind_hides_no_later_one():
+    def work():
+        with Progress(True, 4, stream=io.StringIO()) as bar:
+            bar.show(1, "")
+
+    steps = count_steps(work)
+    assert steps > 10
+    for step in range(steps):
+        interrupted_at(step, work)
+        stream = Terminal()
+        with Progress(None, 4, stream=stream) as bar:
+            bar.show(1, "")
+        assert stream.getvalue()
 
 
 class WriteOnly:
