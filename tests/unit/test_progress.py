@@ -101,8 +101,8 @@ def test_a_bar_hides_the_bars_of_work_within_it():
 
 
 def test_a_bar_that_an_interrupt_leaves_behind_hides_no_later_one():
-    def work():
-        with Progress(True, 4, stream=io.StringIO()) as bar:
+    def work():  # without tqdm: an interrupt within its import would leave the import lock held
+        with Progress(True, 4, stream=io.StringIO(), plain=True) as bar:
             bar.show(1, "")
 
     steps = count_steps(work)
