@@ -99,6 +99,7 @@ cdef class ProgramBuilder:
 cdef class Interpretation:
     cdef Steps steps
     cdef Py_ssize_t n_buffers, n_results, arena
+    cdef Py_ssize_t n_inputs  # number of nodes that a run reads: of buffers, then of numbers
     cdef readonly Budget budget
     cdef readonly double cost
     cdef bytes constants

@@ -3,6 +3,7 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.long cimport PyLong_Check
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_WRITE
@@ -201,16 +202,18 @@ cdef class Steps:
 
     cdef int extend(self, Py_ssize_t n_words) except -1:
         cdef void *bigger
+        cdef Py_ssize_t room = 2 * self.room + 16
         if self.n == self.room:
-            self.room = 2 * self.room + 16
-            bigger = resized(self.steps, <size_t> self.room * sizeof(krt_step))
+            bigger = resized(self.steps, <size_t> room * sizeof(krt_step))
             self.steps = <krt_step *> bigger
-            bigger = resized(self.begins, <size_t> self.room * sizeof(Py_ssize_t))
+            bigger = resized(self.begins, <size_t> room * sizeof(Py_ssize_t))
             self.begins = <Py_ssize_t *> bigger
+            self.room = room  # after both have grown
         if self.n_words + n_words > self.room_for_words:
-            self.room_for_words = 2 * self.room_for_words + n_words + 256
-            bigger = resized(self.words, <size_t> self.room_for_words * sizeof(int64_t))
+            room = 2 * self.room_for_words + n_words + 256
+            bigger = resized(self.words, <size_t> room * sizeof(int64_t))
             self.words = <int64_t *> bigger
+            self.room_for_words = room
         return 0
 
     def slots_of(self, Py_ssize_t i):
@@ -236,6 +239,8 @@ cdef class Steps:
             step.layout = words
             words += step.n_axes
             for k in range(step.n_operands):
+                if not 0 <= words[0] < len(slots):
+                    raise errors.PlanBuildError(f"step {i}: there is no slot {words[0]}")
                 slot = slots[words[0]]
                 words[0] = slot.base
                 words[1] += slot.offset
@@ -512,7 +517,7 @@ cdef int64_t begin_of(tuple ends, tuple strides) except? -1:
     cdef int64_t begin = 0
     for axis in range(len(ends)):
         low, high = ends[axis]
-        if not isinstance(low, int) or not isinstance(high, int):
+        if not PyLong_Check(low) or not PyLong_Check(high):  # a Variable
             raise Unfit
         begin += <int64_t> low * <int64_t> strides[axis]
     return begin
@@ -530,6 +535,9 @@ cdef class Interpretation:
                  keeps=None):
         if self.steps is not None:
             raise errors.PlanBuildError("already initialised; make a new Interpretation")
+        self.n_inputs = n_buffers
+        for _, _, position in numbers:
+            self.n_inputs = max(self.n_inputs, <Py_ssize_t> position + 1)
         steps.resolve(slots)
         self.steps = steps
         self.arena, self.constants, self.numbers = arena, constants, numbers
@@ -548,9 +556,9 @@ cdef class Interpretation:
         cdef char **bases
         cdef Py_ssize_t i, offset, nbytes
         cdef bint done
-        if len(buffers) < self.n_buffers or len(results) != self.n_results:
+        if len(buffers) < self.n_inputs or len(results) != self.n_results:
             raise errors.PlanBuildError(
-                f"expected {self.n_buffers} buffers and {self.n_results} results, not "
+                f"expected {self.n_inputs} buffers and {self.n_results} results, not "
                 f"{len(buffers)} and {len(results)}"
             )
         self.budget.add(self.cost)

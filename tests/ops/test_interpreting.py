@@ -12,6 +12,7 @@ from support.interrupts import count_steps, interrupted_at
 
 import kernelrt as krt
 from kernelrt import nn
+from kernelrt.errors import PlanBuildError
 from kernelrt.native import interpreter
 from kernelrt.native.eager_plan import UNFIT
 from kernelrt.native.graph_key import structural_key
@@ -228,6 +229,18 @@ def test_without_memory_for_its_values_a_graph_is_compiled():
     )
     assert program.run([], [], [], [], {}) == UNFIT
     assert budget.spent == math.inf
+
+
+def test_a_program_refuses_lists_that_are_too_short():
+    def program(numbers, n_buffers):
+        return interpreter.Interpretation(
+            interpreter.Steps(), [], [], b"", 64, numbers, n_buffers, 0, [], 1.0,
+            interpreter.Budget(),
+        )  # fmt: skip
+
+    for numbers, n_buffers in (([], 2), ([(0, 8, 1)], 0), ([(0, 8, 0), (8, 8, 1)], 1)):
+        with pytest.raises(PlanBuildError, match="expected 2 buffers"):
+            program(numbers, n_buffers).run([krt.ones(1).realize()._uop], [], [], [], {})
 
 
 def test_sums_of_many_float32_lose_no_digits():
