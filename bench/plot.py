@@ -71,7 +71,7 @@ def bars(rows: Sequence[tuple[str, float, str]], path: Path, caption: str) -> No
 def table_rows(page: str, heading: str) -> list[tuple[str, float, str]]:
     """Return title, ratio and peer of each row of the first table below a heading of a page.
 
-    Of a table for one and for two threads, the figures for one thread are taken.
+    If a table has columns for one and for two threads, the figures are those for one thread.
 
     Raises
     ------

@@ -51,7 +51,7 @@ NAMESPACES: Final = {
     "kernelrt.threads": "The number of threads.",
 }
 TENSOR: Final = "kernelrt.Tensor"
-#: What users write for namespaces in code, and what that means.
+#: Abbreviations of namespaces in code, such as ``krt``, and their full names.
 SPELLINGS: Final = {
     "krt": "kernelrt", "kernelrt": "kernelrt", "Tensor": TENSOR, "nn": "kernelrt.nn",
     "optim": "kernelrt.optim", "F": "kernelrt.nn.functional", "func": "kernelrt.func",
@@ -69,11 +69,11 @@ class Name(NamedTuple):
     Attributes
     ----------
     path : str
-        What users write, with ``kernelrt`` in full.
+        Path in users' code, with ``kernelrt`` in full.
     kind : str
         "function", "class", "exception", "data", "module", "method" or "property".
     value : object
-        What the name stands for; for a property, the property.
+        The object of this name; for a property, the property itself.
     home : str
         Path of the name whose page describes the value: `path`, unless the value has several.
     """
@@ -85,7 +85,7 @@ class Name(NamedTuple):
 
     @property
     def has_description(self) -> bool:
-        """Whether a docstring describes the name, and no other path has the page of it."""
+        """Whether the name has a docstring, and a page under this path."""
         return self.kind not in UNDESCRIBED and self.home == self.path
 
     @property

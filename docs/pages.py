@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT: Final = Path(__file__).parents[1]
-#: Of dtypes and constants, which have no docstrings.
+#: Descriptions of dtypes and constants, which have no docstrings.
 DATA: Final = {
     "kernelrt.default_generator": "The generator of all random numbers whose call names no other.",
     "kernelrt.e": "Euler's number.",
@@ -294,7 +294,7 @@ def write(folder: Path) -> int:
 def put_markdown(folder: Path, page: str, text: str) -> None:
     """Write a page; its links to files that are no pages lead to copies of these.
 
-    Where the text of a link is the name of a page, as on GitHub, it becomes the title of the page.
+    A link whose text is the file name of a page gets the title of the page as its text.
     """
     here = (ROOT / page).parent
 

@@ -89,7 +89,7 @@ def astype(x: Tensor, dtype: object, /, *, copy: bool = True, device: object = N
     dtype : DType
         Type of the result.
     copy : bool
-        Whether to copy `x` if it has this type already.
+        Whether to return a copy even if `x` has this type already.
     device : optional
         "cpu", the only device.
 
@@ -125,7 +125,7 @@ def can_cast(from_: object, to: object, /) -> bool:
     Returns
     -------
     bool
-        Whether no value changes.
+        True if the cast changes no value.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def isdtype(dtype: object, kind: object) -> bool:
     Returns
     -------
     bool
-        Whether the type is equal to `kind`, or in the category, or in one of them.
+        True if `kind` is this type, a category that contains it, or a tuple with such an item.
 
     Raises
     ------

@@ -61,7 +61,7 @@ def asarray(
     device : optional
         "cpu", the only device.
     copy : bool, optional
-        Whether to copy; None copies only if necessary, and False raises if a copy is necessary.
+        True always copies. None copies if it must. False raises an error if a copy is necessary.
 
     Returns
     -------
@@ -296,8 +296,8 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     *arrays : Tensor
         Vectors of coordinates.
     indexing : "xy" or "ij"
-        Whether the first two axes of the results belong to the second and the first vector, as in
-        images, or axis i belongs to vector i.
+        "ij": axis i of the results belongs to vector i. "xy": the first two axes are exchanged, as
+        in images.
 
     Returns
     -------
