@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from kernelrt.device import registry
 from kernelrt.errors import CompileError
@@ -21,7 +21,7 @@ from kernelrt.runtime.plan_report import estimates
 from kernelrt.schedule.memory.hazards import waves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kernelrt._dispatch import Sample
     from kernelrt.ir.origin import Origin
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ArenaRow", "OpRow", "PlanRecord", "SourceRow", "Span", "collect"]
 
-T = TypeVar("T")
-
-#: Seconds to spend on profiled runs, on unprofiled runs, and on the text of kernels.
-_PROFILED_S: Final = 0.08
-_PLAIN_S: Final = 0.03
+#: Seconds to spend on runs, and on the text of kernels.
+_RUNS_S: Final = 0.11
 _TEXT_S: Final = 0.12
 _MOST_RUNS: Final = 200
 _LEAST_RUNS: Final = 2
@@ -154,6 +151,8 @@ class PlanRecord:
         Ops in execution order.
     total : float
         Sum of the median seconds of all ops of the plan; the page's shares are shares of it.
+    busy : float
+        Median seconds of a run in which at least one op runs: less than `total` if ops overlap.
     run : float
         Median seconds of a run without profiling.
     threads : int
@@ -174,6 +173,7 @@ class PlanRecord:
     text: str
     ops: list[OpRow]
     total: float
+    busy: float
     run: float
     threads: int
     arena: list[ArenaRow]
@@ -192,16 +192,9 @@ def collect(plan: ExecutionPlan, name: str = "plan", *, text: bool = True) -> Pl
     """
     copy = plan.replicate()
     copy.execute()
-    runs = _repeat(copy.execute_profiled_raw, _PROFILED_S)
-    took: list[float] = []
-
-    def timed() -> None:
-        began = perf_counter()
-        copy.execute()
-        took.append(perf_counter() - began)
-
-    _repeat(timed, _PLAIN_S)
-    totals = [sum(sample[1] for sample in run[: len(copy.prepared_ops)]) for run in runs]
+    took, runs = _measured(copy)
+    outer = [run[: len(copy.prepared_ops)] for run in runs]
+    totals = [sum(sample[1] for sample in run) for run in outer]
     typical = runs[totals.index(statistics.median_low(totals))]
     rows, _ = _rows(copy, runs, typical, 0)
     if text:
@@ -212,6 +205,7 @@ def collect(plan: ExecutionPlan, name: str = "plan", *, text: bool = True) -> Pl
         text=repr(plan).strip("<>"),
         ops=rows,
         total=sum(row.seconds for row in rows),
+        busy=statistics.median(map(_busy, outer)),
         run=statistics.median(took),
         threads=max(1, len(workers)),
         arena=_arena(plan),
@@ -223,13 +217,29 @@ def collect(plan: ExecutionPlan, name: str = "plan", *, text: bool = True) -> Pl
     )
 
 
-def _repeat(call: Callable[[], T], seconds: float) -> list[T]:
-    """Call until `seconds` have passed, and at least twice; return the results."""
-    found: list[T] = []
-    end = perf_counter() + seconds
-    while len(found) < _LEAST_RUNS or (len(found) < _MOST_RUNS and perf_counter() < end):
-        found.append(call())
-    return found
+def _measured(plan: ExecutionPlan) -> tuple[list[float], list[Sequence[Sample]]]:
+    """Return the seconds of plain runs, and the samples of profiled ones.
+
+    The two take turns, because the speed of the machine may change meanwhile.
+    """
+    took: list[float] = []
+    runs: list[Sequence[Sample]] = []
+    end = perf_counter() + _RUNS_S
+    while len(runs) < _LEAST_RUNS or (len(runs) < _MOST_RUNS and perf_counter() < end):
+        began = perf_counter()
+        plan.execute()
+        took.append(perf_counter() - began)
+        runs.append(plan.execute_profiled_raw())
+    return took, runs
+
+
+def _busy(samples: Iterable[Sample]) -> float:
+    """Return the seconds in which at least one of the ops ran."""
+    busy = end = 0
+    for start, elapsed in sorted((sample[0], sample[1]) for sample in samples):
+        busy += max(0, start + elapsed - max(start, end))
+        end = max(end, start + elapsed)
+    return busy / 1e9
 
 
 def _rows(

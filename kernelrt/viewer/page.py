@@ -96,13 +96,13 @@ def _slowest(record: PlanRecord) -> PlanRecord:
 def _headline(record: PlanRecord) -> str:
     flops = sum(row.flops for row in record.ops)
     nbytes = sum(row.bytes for row in record.ops)
-    times, total = record.times, record.total or 1.0
+    times, busy = record.times, record.busy or 1.0
     text = (
-        f"<b>{seconds(record.run)}</b> a run; its ops take {seconds(record.total)}: "
-        f"{flops / total / 1e9:.3g} GFLOP/s, {nbytes / total / 1e9:.3g} GB/s, "
+        f"<b>{seconds(record.run)}</b> a run; its ops take {seconds(record.busy)}: "
+        f"{flops / busy / 1e9:.3g} GFLOP/s, {nbytes / busy / 1e9:.3g} GB/s, "
         f"{_threads(record.threads)}"
     )
-    if record.total > _SLOWED * record.run:
+    if record.busy > _SLOWED * record.run:
         text += "; reading the clock after each op makes them slower than a plain run"
     parts = [
         (times.trace, "tracing"), (times.schedule, "scheduling"), (times.compile, "compiling"),

@@ -13,6 +13,7 @@ import pytest
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import DTypeError, JitError, PlanReleasedError, StateError
+from kernelrt.viewer.collect import _busy
 from kernelrt.viewer.peaks import Peaks, peaks
 
 if TYPE_CHECKING:
@@ -318,3 +319,17 @@ def test_a_long_plan_has_a_short_page():
     assert "the page has the 200 slowest" in "".join(page.words)
     assert sum(name.startswith("op") for name in page.ids) == 200
     assert len(view.html) < 400_000
+
+
+@pytest.mark.parametrize(
+    ("samples", "busy"),
+    [
+        ([], 0),
+        ([(0, 5, 0, 1, 1, None)], 5),
+        ([(0, 5, 0, 1, 1, None), (7, 2, 0, 1, 1, None)], 7),  # one after the other
+        ([(3, 4, 0, 1, 1, None), (0, 5, 1, 1, 1, None)], 7),  # at the same time
+        ([(0, 9, 0, 1, 1, None), (2, 3, 1, 1, 1, None), (8, 4, 1, 1, 1, None)], 12),
+    ],
+)
+def test_time_in_which_ops_overlap_counts_once(samples, busy):
+    assert _busy(samples) == pytest.approx(busy / 1e9)
