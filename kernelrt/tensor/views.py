@@ -620,6 +620,24 @@ def placed(tensor: _T, value: _T, root: _T) -> _T:
     link = tensor._link
     assert link is not None
     steps = list(_steps(link.path))
+    if any(kind is BITS for kind, _ in steps):
+        # Integers keep the bits of elements that are not replaced. As float16 or bfloat16, bits of
+        # other dtypes can be signaling NaNs, which loads make quiet.
+        steps = [(kind, tuple(map(_whole_of, given)) if kind is BITS else given)
+                 for kind, given in steps]  # fmt: skip
+        whole, part = (cast("Any", t).bitcast(_whole_of(t.dtype)) for t in (root, value))
+        return cast("_T", _placed(tensor, steps, part, whole).bitcast(root.dtype))
+    return cast("_T", _placed(tensor, steps, value, root))
+
+
+def _whole_of(dtype: dt.DType) -> dt.DType:
+    """Return the signed integer dtype of the same width."""
+    return dt.parse(f"int{dtype.bits}")
+
+
+def _placed(
+    tensor: TensorBase, steps: Sequence[tuple[Kind, tuple[Any, ...]]], value: Any, root: Any
+) -> Any:
     if any(kind.put is None for kind, _ in steps):
         _check_no_broadcast(tensor)
         # The view may show elements twice (overlapping windows), so no inverse exists: apply the
@@ -633,9 +651,7 @@ def placed(tensor: _T, value: _T, root: _T) -> _T:
                     f"cannot write to windows or an expanded view read as {tensor.dtype.name}, of "
                     "another width; copy the view first, as in x.clone()"
                 )
-        if any(kind is BITS for kind, _ in steps):
-            value = cast("Any", value).bitcast(root.dtype)
-        return cast("_T", root._with_elements(positions, value))  # type: ignore[attr-defined]
+        return root._with_elements(positions, value)
     levels = [root]
     for kind, arguments in steps[:-1]:
         levels.append(kind.get(levels[-1], *arguments))
