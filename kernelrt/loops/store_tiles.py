@@ -56,9 +56,13 @@ def tile_transposes(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) 
                 size = min(chooser.lanes, 1 << (extent(r).bit_length() - 1))
                 wide = min(chooser.lanes, extent(along))
                 block = {r: Tile(size, 1), along: Tile(wide, wide)}
+                # The remainders of a block that is innermost are written out in all other loops.
+                before = chooser.order
+                chooser.order = [q for q in before if q is not r] + [r]
                 if chooser.is_short({**chooser.tiles, **block}):
                     chooser.tiles.update(block)
-                    chooser.order = [q for q in chooser.order if q is not r] + [r]
+                else:
+                    chooser.order = before
                 return
 
 

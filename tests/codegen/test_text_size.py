@@ -128,6 +128,20 @@ def test_products_of_pairs_that_a_transposed_convolution_scatters(asts):
     check(asts, krt.nn.functional.conv_transpose2d(x, weight, stride=2))
 
 
+def test_a_transposed_block_of_costly_values(asts):
+    """The block's remainders are written out in every loop around it."""
+    leaves = [leaf(*s).detach().abs().bfloat16().realize() for s in ((33, 17), (19, 33), (19, 1))]
+    x, y, z = leaves
+    operands = [t.detach().requires_grad_() for t in (x.permute(1, 0), y[1:18], z[1:18])]
+    losses = [
+        krt.nn.functional.gaussian_nll_loss(*operands, full=True, reduction=kind)
+        for kind in ("none", "sum", "mean")
+    ]
+    weights = [leaf(*loss.shape).detach().double().realize().bfloat16() for loss in losses]
+    total = sum((loss * w).sum().double() for loss, w in zip(losses, weights, strict=True))
+    check(asts, *losses, *krt.grad(total, operands))
+
+
 def test_many_sums_of_different_sizes(asts):
     leaves = [leaf(3 + i, 5 + i) for i in range(40)]
     check(asts, sum((x * x).sum() for x in leaves))
