@@ -393,7 +393,7 @@ def _beyond(
         over = (size >= top * (1 - 4 * unit)) & (np.abs(value) >= top * (1 - 4 * unit)) & (
             np.sign(value) == np.sign(exact))  # fmt: skip
         if loose:  # a factorization or a series subtracts infinities where its result overflows
-            over |= (size >= top) & np.isnan(value)
+            over |= (size >= top) & np.isnan(value) | np.isnan(exact) & np.isinf(value)
         # torch may overflow, or meet infinity minus infinity, where float64 does not.
         alike = (value == peer) | (np.isnan(value) & np.isnan(peer)) | (
             ~np.isfinite(exact) & (np.abs(value - peer) <= UNITS * unit * np.abs(peer))
