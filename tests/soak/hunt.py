@@ -170,7 +170,7 @@ class Hunt:
         self.began = time.monotonic()
         self.end = self.began + seconds
         self.shares = {name: share(name) for name in names}
-        self.slice = min(120.0, max(4.0, seconds * jobs / sum(self.shares.values()) / 2))
+        self.slice = min(120.0, max(2.0, seconds * jobs / sum(self.shares.values()) / 2))
         self.counts = {name: Count() for name in names}
         self.busy: set[str] = set()
         self.findings: list[Finding] = []
