@@ -12,7 +12,7 @@ from kernelrt.nn import tree
 from kernelrt.tensor import Tensor, is_tracing, views
 from kernelrt.tensor.eager.assign import assign_all
 from kernelrt.tensor.eager.realize import before_writes, flush, realize
-from kernelrt.tensor.free_functions.creation import tensor
+from kernelrt.tensor.free_functions.creation import from_data
 from kernelrt.tensor.state import births, lock, watched
 
 __all__ = ["IncompatibleKeys", "copy_into", "load_state_dict", "overwrite", "read",
@@ -205,10 +205,7 @@ def read(name: str, value: object) -> Tensor:
         return views.undetached(value)
     if getattr(value, "requires_grad", False) is True and hasattr(value, "detach"):
         value = value.detach()  # PyTorch refuses to export tensors that require gradients
-    try:
-        return tensor(value)
-    except KernelrtError as error:
-        raise DTypeError(f"{name!r}: {error}") from error
+    return from_data(Tensor, value, repr(name))
 
 
 def overwrite(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:

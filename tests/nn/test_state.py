@@ -62,7 +62,7 @@ def test_every_fault_is_listed_and_nothing_is_loaded() -> None:
     assert "missing: '2.bias' (float32 of shape (2,))" in text
     assert "unexpected: '3.bias'" in text
     assert "'0.weight' has shape (3, 4), expected (4, 3)" in text
-    assert "'2.weight': data: " in text
+    assert "'2.weight': " in text
     assert same(values(model), before)
     assert isinstance(caught.value, ValueError)
 

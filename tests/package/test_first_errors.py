@@ -24,7 +24,7 @@ def _jitted(call):
     (lambda: krt.optim.AdamW(LAYER.parameters(), weightdecay=0.1), krt.UnknownNameError,
      "'weightdecay', .*; did you mean weight_decay\\?"),
     (lambda: krt.optim.AdamW([{"param": list(LAYER.parameters())}]), krt.DTypeError,
-     r"params\[0\]: expected a dict with 'params', not with 'param'"),
+     r"params\[0\]: expected a dict with the key 'params', but the keys are 'param'"),
     (lambda: krt.jit(LAYER).parameters(), AttributeError,
      "'JitFunction' object has no attribute 'parameters', but the wrapped Linear has it: "),
     (lambda: krt.jit(LAYER).nothing_like_it, AttributeError, "no attribute 'nothing_like_it'$"),

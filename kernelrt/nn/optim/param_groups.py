@@ -441,6 +441,6 @@ def check_mapping(value: object, name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise DTypeError(f"{name}: expected a dict with 'params', not {type(value).__name__}")
     if "params" not in value:
-        given = ", ".join(map(repr, value)) or "nothing"
-        raise DTypeError(f"{name}: expected a dict with 'params', not with {given}")
+        found = f"keys are {', '.join(map(repr, value))}" if value else "dict is empty"
+        raise DTypeError(f"{name}: expected a dict with the key 'params', but the {found}")
     return value
