@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from kernelrt.device.spec import TARGETS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -117,7 +119,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
         allow_abbrev=False,
     )
     calibrate.add_argument(
-        "--target", choices=("avx512", "avx2", "generic"), default=None,
+        "--target", choices=tuple(TARGETS), default=None,
         help="generate code for another x86-64 processor",
     )  # fmt: skip
     calibrate.add_argument("--json", action="store_true", help="print one JSON object")

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import kernelrt as krt
 from kernelrt.cli.measure import TYPES, measure, ops_of
 from kernelrt.device.costs import costs_of
-from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.device.spec import TARGETS, lacking, machine
 from kernelrt.errors import DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["TARGETS", "built_in", "run"]
+    from kernelrt.device.spec import DeviceSpec
 
-#: Targets whose code an x86-64 machine may be able to run.
-TARGETS: Final = {
-    "avx512": DeviceSpec.avx512, "avx2": DeviceSpec.avx2, "generic": DeviceSpec.generic,
-}  # fmt: skip
+__all__ = ["built_in", "run"]
 
 
 def run(target: str | None, *, as_json: bool) -> int:
@@ -29,7 +26,7 @@ def run(target: str | None, *, as_json: bool) -> int:
     Parameters
     ----------
     target : str or None
-        Key of :data:`TARGETS`; None for the machine's own widest vectors.
+        Key of :data:`~kernelrt.device.spec.TARGETS`; None for the machine's own widest vectors.
     as_json : bool
         Whether to print one JSON object instead of a table.
 
@@ -41,7 +38,7 @@ def run(target: str | None, *, as_json: bool) -> int:
     spec = _spec(target)
     report = {
         "kernelrt": krt.__version__,
-        "cpu": host().cpu,
+        "cpu": machine().cpu,
         "vector_bits": spec.vector_bits,
         "measured": measure(spec),
         "built_in": built_in(spec),
@@ -51,12 +48,15 @@ def run(target: str | None, *, as_json: bool) -> int:
 
 
 def _spec(target: str | None) -> DeviceSpec:
-    here = host()
+    here = machine()
     if target is None:
         return here
     there = TARGETS[target]()
-    if not here.triple.startswith("x86_64") or here.vector_bits < there.vector_bits:
-        raise DeviceError(f"--target: this machine ({here.cpu}) cannot run code for {target}")
+    if missing := lacking(there, here):
+        raise DeviceError(
+            f"--target: this machine ({here.cpu}) cannot run code for {target}, as it lacks "
+            f"{', '.join(missing)}"
+        )
     return replace(
         there, l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes, l3_bytes=here.l3_bytes
     )

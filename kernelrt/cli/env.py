@@ -17,9 +17,9 @@ def run() -> int:
     import llvmlite
     from llvmlite import binding
 
-    from kernelrt.device.spec import host
+    from kernelrt.device.spec import SETTING, host, machine
 
-    spec = host()
+    spec, here = host(), machine()
     llvm = ".".join(map(str, binding.llvm_version_info))
     sizes = f"L1 {_size(spec.l1_bytes)}, L2 {_size(spec.l2_bytes)}, L3 {_size(spec.l3_bytes)}"
     rows = (
@@ -27,7 +27,8 @@ def run() -> int:
         ("Python", f"{platform.python_version()} on {platform.platform()}"),
         ("NumPy", np.__version__),
         ("LLVM", f"{llvm} (llvmlite {llvmlite.__version__})"),
-        ("CPU", f"{spec.cpu} ({spec.triple})"),
+        ("CPU", f"{here.cpu} ({here.triple})"),
+        ("target", "the CPU" if spec is here else f"{spec.cpu} ({SETTING})"),
         ("vectors", f"{spec.vector_bits} bits, {spec.vector_registers} registers"),
         ("caches", sizes),
         ("threads", f"{krt.get_num_threads()} of {spec.cores} cores{_limit()}"),

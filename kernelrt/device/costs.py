@@ -296,7 +296,7 @@ _AVX512: Final = _Target(
         Op.GATHER: (10.0, 5.0, 10.0, 5.0), Op.BOUND: (1.0, 1.0, 1.0, 1.0),
     },
 )  # fmt: skip
-# kernelrt calibrate --target avx2
+# kernelrt calibrate --target x86-64-v3
 _AVX2: Final = _Target(
     ghz=3.7,
     call=50.0,
@@ -317,7 +317,7 @@ _AVX2: Final = _Target(
         Op.GATHER: (7.0, 2.2, 6.5, 2.5), Op.BOUND: (1.0, 1.0, 1.0, 1.0),
     },
 )  # fmt: skip
-# kernelrt calibrate --target generic. Without an FMA instruction, a fused multiply-add is a call of
+# kernelrt calibrate --target x86-64. Without an FMA instruction, a fused multiply-add is a call of
 # the C library for each element.
 _GENERIC: Final = _Target(
     ghz=3.7,

@@ -1,21 +1,33 @@
-"""DeviceSpec: the properties of a processor that code generation needs."""
+"""DeviceSpec: the properties of a processor that code generation needs.
+
+:func:`host` is the target of this process. The environment variable ``KERNELRT_TARGET`` names
+another one than the processor itself.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Self
 
 from kernelrt import dtype as dt
+from kernelrt.errors import DeviceError
 from kernelrt.util.lazy_import import aside, load
 from kernelrt.util.llvm_binding import binding
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from kernelrt.dtype import DType
 
-__all__ = ["DeviceSpec", "host"]
+__all__ = ["NATIVE", "SETTING", "TARGETS", "DeviceSpec", "host", "lacking", "machine"]
 
+SETTING: Final = "KERNELRT_TARGET"
+"""Environment variable that names the target of a process: a key of :data:`TARGETS`, or native."""
+NATIVE: Final = "native"
+
+_ARM64: Final = ("aarch64", "arm64")
 _KIB = 1024
 _L1_DEFAULT = 32 * _KIB
 _L2_DEFAULT = 512 * _KIB
@@ -80,12 +92,12 @@ class DeviceSpec:
     @property
     def has_fma(self) -> bool:
         """Whether there is a fused multiply-add instruction."""
-        return self.triple.startswith(("aarch64", "arm64")) or self.has("fma")
+        return self.triple.startswith(_ARM64) or self.has("fma")
 
     @property
     def has_half(self) -> bool:
         """Whether there is an instruction to convert float16 from and to float32."""
-        return self.triple.startswith(("aarch64", "arm64")) or self.has("f16c")
+        return self.triple.startswith(_ARM64) or self.has("f16c")
 
     def dot_parts(self, *dtypes: DType) -> int:
         """Return how many numbers of a 32-bit word the dot-product instruction multiplies and adds.
@@ -142,12 +154,25 @@ class DeviceSpec:
         )  # fmt: skip
 
     @classmethod
+    def sse4(cls, cores: int = 1) -> Self:
+        """Return the spec of an x86-64 machine with SSE4.2, without fused multiply-add."""
+        return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64-v2", _SSE4, 128, 16, cores)
+
+    @classmethod
     def generic(cls, cores: int = 1) -> Self:
         """Return the spec of any x86-64 machine: SSE2, without fused multiply-add."""
         return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64", "+sse,+sse2", 128, 16, cores)
 
 
-_AVX2 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
+_SSE4 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt"
+_AVX2 = f"{_SSE4},+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
+
+TARGETS: Final[Mapping[str, Callable[[], DeviceSpec]]] = {
+    "x86-64": DeviceSpec.generic, "x86-64-v2": DeviceSpec.sse4, "x86-64-v3": DeviceSpec.avx2,
+    "x86-64-v4": DeviceSpec.avx512, "armv8-a": DeviceSpec.neon,
+}  # fmt: skip
+"""Targets by name, in each architecture the widest vectors last. The x86-64 levels are those of the
+System V psABI. Sizes of caches are constants, so that all machines run the same code."""
 
 
 def _ask_llvm() -> tuple[str, str, dict[str, bool]]:
@@ -172,11 +197,62 @@ def _ask_llvm() -> tuple[str, str, dict[str, bool]]:
 
 @functools.cache
 def host() -> DeviceSpec:
-    """Return the spec of the processor that this process runs on. The first call imports llvmlite.
+    """Return the target of this process: this machine, or the one that ``KERNELRT_TARGET`` names.
+
+    The first call imports llvmlite and reads the variable.
+
+    Raises
+    ------
+    DeviceError
+        ``KERNELRT_TARGET`` names no target, or one whose code this machine cannot run.
 
     Examples
     --------
     >>> host().name
+    'CPU'
+    """
+    here = machine()
+    name = os.environ.get(SETTING, "").strip().lower()
+    if name in ("", NATIVE):
+        return here
+    runs = [known for known, make in TARGETS.items() if not lacking(make(), here)]
+    if name not in TARGETS:
+        raise DeviceError(
+            f"{SETTING}: {name!r} is no target; expected {NATIVE}, or one of {', '.join(TARGETS)}; "
+            f"this machine runs {', '.join(runs)}"
+        )
+    there = TARGETS[name]()
+    if missing := lacking(there, here):
+        raise DeviceError(
+            f"{SETTING}: this machine ({here.cpu}) cannot run code for {name!r}, as it lacks "
+            f"{', '.join(missing)}; set {NATIVE}, or one of {', '.join(runs)}"
+        )
+    return replace(there, triple=here.triple, cores=here.cores)
+
+
+def lacking(target: DeviceSpec, here: DeviceSpec) -> list[str]:
+    """Return the features of `target`, or its architecture, that the machine `here` does not have.
+
+    Examples
+    --------
+    >>> lacking(DeviceSpec.sse4(), DeviceSpec.generic())
+    ['sse3', 'ssse3', 'sse4.1', 'sse4.2', 'popcnt']
+    """
+    wanted, found = (spec.triple.partition("-")[0] for spec in (target, here))
+    if wanted == "aarch64" and found in _ARM64:
+        return []  # all have NEON
+    if wanted != found:
+        return [wanted]
+    return [f[1:] for f in target.features.split(",") if not here.has(f[1:])]
+
+
+@functools.cache
+def machine() -> DeviceSpec:
+    """Return the spec of the processor that this process runs on, whatever its target.
+
+    Examples
+    --------
+    >>> machine().name
     'CPU'
     """
     triple, name, features = _ask_llvm()
@@ -196,7 +272,7 @@ def host() -> DeviceSpec:
 
 
 def _vectors(triple: str, features: dict[str, bool]) -> tuple[int, int]:
-    if triple.startswith(("aarch64", "arm64")):
+    if triple.startswith(_ARM64):
         return 128, 32
     if all(features.get(f) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl")):
         return 512, 32

@@ -110,7 +110,7 @@ def test_calibrate_prints_a_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibrate, "measure", calibrate.built_in)  # measuring takes half a minute
-    assert main(["calibrate", "--target", "generic"]) == 0
+    assert main(["calibrate", "--target", "x86-64"]) == 0
     out = capsys.readouterr().out
     assert "vectors of 128 bits" in out
     assert re.search(r"clock, GHz +[\d.]+ +[\d.]+", out)
@@ -122,9 +122,9 @@ def test_calibrate_prints_a_table(
 def test_calibrate_refuses_code_that_cannot_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate, "host", DeviceSpec.generic)
-    assert main(["calibrate", "--target", "avx512"]) == 1
-    assert "cannot run code for avx512" in capsys.readouterr().err
+    monkeypatch.setattr(calibrate, "machine", DeviceSpec.generic)
+    assert main(["calibrate", "--target", "x86-64-v4"]) == 1
+    assert "cannot run code for x86-64-v4, as it lacks sse3" in capsys.readouterr().err
 
 
 def test_env(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -10,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kernelrt.device import registry
-from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.device import spec as module
+from kernelrt.device.spec import TARGETS, DeviceSpec, host, lacking, machine
 from kernelrt.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ def test_the_host_is_described_once():
         (DeviceSpec.avx512(), 512, 32, True),
         (DeviceSpec.avx2(), 256, 16, True),
         (DeviceSpec.neon(), 128, 32, True),
+        (DeviceSpec.sse4(), 128, 16, False),
         (DeviceSpec.generic(), 128, 16, False),
     ],
 )
@@ -54,6 +58,97 @@ def test_a_spec_is_a_value():
     assert hash(DeviceSpec.avx2(2)) != hash(DeviceSpec.avx2(4))
     with pytest.raises(dataclasses.FrozenInstanceError):
         DeviceSpec.avx2().cores = 3
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """Return the target of a process on a machine, under a value of KERNELRT_TARGET."""
+
+    def process(here: DeviceSpec, value: str) -> DeviceSpec:
+        monkeypatch.setattr(module, "machine", lambda: here)
+        monkeypatch.setenv("KERNELRT_TARGET", value)
+        return host.__wrapped__()
+
+    return process
+
+
+MACHINE = dataclasses.replace(DeviceSpec.avx2(6), cpu="znver3", l2_bytes=3 << 20)
+
+
+@pytest.mark.parametrize("value", ["", "native", " Native "])
+def test_the_target_is_the_machine_unless_one_is_named(on, value):
+    assert on(MACHINE, value) is MACHINE
+
+
+@pytest.mark.parametrize("name", ["x86-64", "x86-64-v2", "x86-64-v3", "X86-64-V3 "])
+def test_a_named_target_depends_on_the_machine_only_in_its_cores(on, name):
+    other = dataclasses.replace(DeviceSpec.avx512(6), cpu="skylake-avx512", l1_bytes=48 << 10)
+    assert on(MACHINE, name) == on(other, name)
+    assert on(MACHINE, name) == dataclasses.replace(TARGETS[name.strip().lower()](), cores=6)
+
+
+def test_a_named_target_takes_the_object_format_of_the_machine(on):
+    mac = dataclasses.replace(DeviceSpec.neon(8), triple="arm64-apple-darwin24", features="")
+    assert on(mac, "armv8-a") == dataclasses.replace(DeviceSpec.neon(8), triple=mac.triple)
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("x86-64-v4", r"machine \(znver3\) cannot run code for 'x86-64-v4', as it lacks avx512f,"),
+    ("x86-64-v4", r" set native, or one of x86-64, x86-64-v2, x86-64-v3$"),
+    ("armv8-a", r"cannot run code for 'armv8-a', as it lacks aarch64; set native"),
+    ("avx2", r"KERNELRT_TARGET: 'avx2' is no target; expected native, or one of x86-64,"),
+    ("avx2", r" this machine runs x86-64, x86-64-v2, x86-64-v3$"),
+])  # fmt: skip
+def test_targets_that_the_machine_cannot_run_are_refused(on, name, text):
+    with pytest.raises(DeviceError, match=text):
+        on(MACHINE, name)
+
+
+#: Prints a hash of the results of element-wise functions, of integers, and of random numbers.
+ELEMENTWISE = """
+import hashlib, warnings
+import numpy as np
+import kernelrt as krt
+
+warnings.simplefilter("ignore")
+names = '''abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc erfinv exp exp2 expm1
+floor frac gelu i0 lgamma log log10 log1p log2 neg reciprocal relu round rsqrt sigmoid sign sin
+sinc sinh softplus sqrt square tan tanh trunc'''.split()
+found = []
+for kind in ("float32", "float64", "float16", "bfloat16"):
+    x = krt.tensor(np.random.default_rng(0).normal(0, 9, 1003)).cast(kind).realize()
+    found += krt.jit(lambda x: tuple(getattr(x, name)() for name in names))(x)
+    found += krt.jit(lambda x: (x * 3.1 + x, x / 7, x ** 3.3, x > 1, x.atan2(x * x)))(x)
+i = krt.tensor(np.arange(-500, 503))
+found += krt.jit(lambda i: (i // 7, i % 7, i * i, i.sum(), i.argmax(), i.sort()[0]))(i)
+krt.manual_seed(3)
+found += krt.jit(lambda: (krt.rand(99), krt.randn(99), krt.randperm(99)))()
+digest = hashlib.sha256()
+for out in found:
+    bits = out.float() if out.dtype.name == "bfloat16" else out
+    digest.update(bits.numpy().tobytes())
+print(digest.hexdigest())
+"""
+
+
+@functools.cache
+def digest(target: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", ELEMENTWISE], env={**os.environ, "KERNELRT_TARGET": target},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["native", *TARGETS])
+def test_elementwise_functions_give_the_same_bits_under_all_targets(name):
+    if name != "native" and lacking(TARGETS[name](), machine()):
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            digest(name)
+        assert "cannot run code for" in caught.value.stderr
+        return
+    first = "x86-64" if machine().triple.startswith("x86") else "armv8-a"
+    assert len(digest(first)) == 65
+    assert digest(name) == digest(first)
 
 
 def test_describing_targets_does_not_import_llvm():

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import zlib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,6 +56,7 @@ class StoredRenderer:
 
     def __init__(self, device: DeviceSpec, cache: ObjectCache | None) -> None:
         self.device = device
+        self._target = repr(replace(device, cores=1))  # code does not depend on it
         self._cache = cache
         self._stamp = None if cache is None else package_stamp()
 
@@ -63,7 +64,7 @@ class StoredRenderer:
         """Return the program of a kernel AST, in the given `variant` or the default one."""
         if self._cache is None or self._stamp is None:
             return self._renderer().render(ast, variant)
-        key = ("program", __version__, self._stamp, repr(self.device), variant or "", content(ast))
+        key = ("program", __version__, self._stamp, self._target, variant or "", content(ast))
         data = self._cache.get(key)
         known = None if data is None else decoded(data, self.device, ast)
         if known is not None:
