@@ -410,7 +410,7 @@ def test_bad_groups_are_named():
     bad = [
         (krt.UnknownNameError, "unknown key 'momentun'",
          lambda: nn.optim.SGD([{"params": a, "momentun": 1}])),
-        (krt.DTypeError, r"params\[1\]: expected a dict with the key 'params', but the keys are 'param'",
+        (krt.DTypeError, r"params\[1\]: expected a dict with the key 'params'",
          lambda: nn.optim.SGD([{"params": a}, {"param": a}])),
         (krt.ShapeError, r"params\[1\]\['params'\]\[0\]: the same",
          lambda: nn.optim.SGD([{"params": a[:1]}, {"params": a[:1]}])),
