@@ -29,6 +29,7 @@ from bench import (
     rows,
     serving,
     steady,
+    targets,
     threads,
 )
 from bench.cases import OURS, Case, PeerMissingError
@@ -81,6 +82,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("groups", nargs="*", metavar="group", help=f"some of {', '.join(GROUPS)}")
     parser.add_argument("--quick", action="store_true", help="a rough result in less time")
     parser.add_argument("--paired", action="store_true", help="show one and two threads in one row")
+    parser.add_argument("--only", metavar="TEXT", help="run only cases whose title contains TEXT")
+    parser.add_argument(
+        "--target", choices=tuple(targets.TARGETS), help="hold all libraries to an instruction set"
+    )
+    parser.add_argument(
+        "--threads", type=int, choices=(1, 2), help="run only cases on so many threads"
+    )
     parser.add_argument("--sides", action="store_true", help="also print the time of every side")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="also draw the ratios to an SVG file (matplotlib)"
@@ -89,6 +97,7 @@ def main(argv: list[str] | None = None) -> int:
     for name in options.groups:
         if name not in GROUPS:
             parser.error(f"unknown group {name!r}; expected some of {', '.join(GROUPS)}")
+    targets.restart(options.target, options.threads)
     print(machine(), end="\n\n")
     print(PAIRED if options.paired else SINGLE, flush=True)
     details: list[str] = []
@@ -96,6 +105,8 @@ def main(argv: list[str] | None = None) -> int:
     held: Row | None = None
     for group in options.groups or GROUPS:
         for case in GROUPS[group]():
+            if not chosen(case, options.only, options.threads):
+                continue
             samples = run(case, **(QUICK if options.quick else FULL))
             row = row_of(case, samples)
             if row.ratio:
@@ -123,6 +134,12 @@ def main(argv: list[str] | None = None) -> int:
         command = f"python -m bench.report {' '.join(given)}"
         bars(ratios, options.plot, f"{command}\n{machine()}")
     return 0
+
+
+def chosen(case: Case, text: str | None, threads: int | None) -> bool:
+    """Return whether the title of `case` has `text`, and does not say another number of threads."""
+    other = {None: "", 1: TWO, 2: ONE}[threads]
+    return (text or "") in case.title and not (other and case.title.endswith(other))
 
 
 def run(case: Case, rounds: int, block_ms: float) -> dict[str, Samples]:
@@ -213,7 +230,9 @@ def blas() -> str:
     found = [each for each in threadpoolctl.threadpool_info() if "architecture" in each]
     kinds = dict.fromkeys(f"{each['internal_api']} for {each['architecture']}" for each in found)
     text = f" NumPy's products: {', '.join(kinds)}." if kinds else ""
-    if kind := os.environ.get("OPENBLAS_CORETYPE"):
+    if held := targets.described():
+        text += held
+    elif kind := os.environ.get("OPENBLAS_CORETYPE"):
         text += f" OPENBLAS_CORETYPE={kind} is set: left to itself, NumPy may be faster."
     return text
 

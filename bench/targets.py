@@ -1,0 +1,91 @@
+"""Hold kernelrt and the other libraries to one instruction set, for ``bench.report --target``.
+
+Most libraries read these variables when they are imported, so the report starts itself again in an
+environment that has them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final, NamedTuple
+
+__all__ = ["HELD", "TARGETS", "described", "restart"]
+
+#: The variable of a process that :func:`restart` started; it holds the target.
+HELD: Final = "BENCH_TARGET"
+
+
+class _Names(NamedTuple):
+    """What each library calls an x86-64 level; empty if the library is left to itself."""
+
+    openblas: str
+    torch: str
+    onednn: str
+    mkl: str
+    jax: str
+    numba: str
+    above: tuple[str, ...]
+    """Starts of NumPy's names for features above the level."""
+
+
+#: By the names of ``KERNELRT_TARGET``.
+TARGETS: Final = {
+    "x86-64-v2": _Names(
+        "Nehalem", "default", "SSE41", "SSE4_2", "SSE4_2", "nehalem", ("X86_V3", "X86_V4", "AVX")
+    ),
+    "x86-64-v3": _Names("Haswell", "avx2", "AVX2", "AVX2", "AVX2", "haswell", ("X86_V4", "AVX512")),
+    "x86-64-v4": _Names("SkylakeX", "avx512", "AVX512_CORE", "AVX512", "AVX512", "skylake-avx512",
+                        ()),
+}  # fmt: skip
+
+
+def restart(target: str | None, threads: int | None) -> None:
+    """Start this process again, held to a target and a number of threads; return in that process.
+
+    Parameters
+    ----------
+    target : str or None
+        Key of :data:`TARGETS`; None for the machine's own instructions.
+    threads : int or None
+        Threads of all libraries; None for those that each case sets.
+    """
+    wanted = {"KERNELRT_TARGET": target} if target else {}
+    if threads:
+        names = ("KERNELRT", "OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM")
+        wanted |= {f"{name}_THREADS": str(threads) for name in names}
+    if not wanted or os.environ.get(HELD) is not None:
+        return
+    if target:
+        names = TARGETS[target]
+        wanted |= {
+            "OPENBLAS_CORETYPE": names.openblas, "ATEN_CPU_CAPABILITY": names.torch,
+            "ONEDNN_MAX_CPU_ISA": names.onednn, "MKL_ENABLE_INSTRUCTIONS": names.mkl,
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={names.jax}".strip(),
+            "NUMBA_CPU_NAME": names.numba, "NPY_DISABLE_CPU_FEATURES": _numpy_features(names.above),
+        }  # fmt: skip
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_L2_SIZE"}
+    os.execve(  # noqa: S606 - the same program
+        sys.executable, sys.orig_argv, {**environment, **wanted, HELD: target or ""}
+    )
+
+
+def _numpy_features(above: tuple[str, ...]) -> str:
+    """Return the features that NumPy would use on this machine and that start with `above`."""
+    from numpy._core import _multiarray_umath as umath
+
+    used = [name for name in umath.__cpu_dispatch__ if umath.__cpu_features__.get(name)]
+    return " ".join(name for name in used if above and name.startswith(above))
+
+
+def described() -> str:
+    """Describe what each library is held to, or return "" if nothing is."""
+    target = os.environ.get(HELD)
+    if not target:
+        return ""
+    names = (
+        "KERNELRT_TARGET", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "ATEN_CPU_CAPABILITY",
+        "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "XLA_FLAGS", "NUMBA_CPU_NAME",
+    )  # fmt: skip
+    held = ", ".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name))
+    return f" Held to {target}: {held}. onnxruntime has no such variable and is not held."
