@@ -481,7 +481,8 @@ class Chooser:
 
         A tile covers one RANGE, two RANGEs, or two short RANGEs entirely (the taps of a filter) and
         a third. With packed columns, whose elements within a panel are `lane`, heights of five rows
-        and more that divide the rows evenly are tried as well.
+        and more that divide the rows evenly are tried as well. So are, for 16 registers, the shapes
+        that use most of them: 6 rows of 2 vectors, and 4 rows of 3.
         """
         deps = self.info.deps
         reuse = [r for r in free if any(r not in deps[x] for x in nest.loads)]
@@ -490,7 +491,10 @@ class Chooser:
         shared = [r for r in reuse if r not in held]
         if all(any(r not in deps[x] for r in shared) for x in nest.loads):
             reuse = shared
-        most = {r: min(16, extent(r), self._rows_kept(nest, r)) for r in reuse}
+        few = self.target.vector_registers <= 16
+        # More than 8 rows of one vector spill: LLVM loads the vectors of an unrolled depth first.
+        tall = 8 if few else 16
+        most = {r: min(tall, extent(r), self._rows_kept(nest, r)) for r in reuse}
         yield {}
         for r in reuse:
             for n in range(2, most[r] + 1):
@@ -498,9 +502,12 @@ class Chooser:
         sizes = {r: _sizes(most[r], extent(r)) for r in reuse}
         if lane is not None:
             panels = {q for x in nest.loads if lane in deps[x] for q in deps[x]}
-            for r in (r for r in reuse if r not in panels):
-                even = (n for n in range(5, most[r] + 1) if extent(r) % n == 0)
-                sizes[r] = sorted({*sizes[r], *even})
+            for r in reuse:
+                more = {3} if few else set()
+                if r not in panels:
+                    more = {n for n in range(5, most[r] + 1) if extent(r) % n == 0}
+                    more |= {6} if few else set()
+                sizes[r] = sorted({*sizes[r], *(n for n in more if n <= most[r])})
         for r, s in itertools.combinations(reuse, 2):
             for n, m in itertools.product(sizes[r], sizes[s]):
                 yield {r: Tile(n, 1), s: Tile(m, 1)}

@@ -20,7 +20,7 @@ cdef class MachineModel:
     cdef double ops_per_cycle, exposed_latency, spill_cycles, fold_cycles, late_fraction
     cdef double line, l1_bytes, cache_sets, tracked_streams, wait_cycles, body_limit
     cdef double contention, parallel_sums, latency, ports, remainder_factor, doubling_cost
-    cdef int registers, reserved, lanes, widest_step
+    cdef int registers, lanes, widest_step
 
     def __init__(self, **numbers):
         self.ops_per_cycle = numbers["ops_per_cycle"]
@@ -34,8 +34,8 @@ cdef class MachineModel:
         self.ports = numbers["ports"]
         self.remainder_factor = numbers["remainder_factor"]
         self.doubling_cost = numbers["doubling_cost"]
-        self.registers, self.reserved = numbers["registers"], numbers["reserved"]
-        self.lanes, self.widest_step = numbers["lanes"], numbers["widest_step"]
+        self.registers, self.lanes = numbers["registers"], numbers["lanes"]
+        self.widest_step = numbers["widest_step"]
 
 
 cpdef Whole vectors_of(Whole count, Whole lanes):
@@ -246,7 +246,7 @@ cdef class NestCost:
     cdef MachineModel model
     cdef array.array around, closed, fixed
     cdef list loads, reads
-    cdef double sums, fills, work, filling, singles
+    cdef double sums, fills, work, filling, singles, reserved
     cdef bint sequential, is_row, is_interleaved
 
     def __init__(self, tiles, model, around, closed, loads, reads, **numbers):
@@ -256,7 +256,7 @@ cdef class NestCost:
         self.loads, self.reads = loads, reads
         self.sums, self.fills = numbers["sums"], numbers["fills"]
         self.work, self.filling = numbers["work"], numbers["filling"]
-        self.singles = numbers["singles"]
+        self.singles, self.reserved = numbers["singles"], numbers["reserved"]
         self.sequential, self.is_row = numbers["sequential"], numbers["is_row"]
         self.is_interleaved = numbers["is_interleaved"]
 
@@ -309,7 +309,7 @@ cdef class NestCost:
             cost += self.tiled() * model.fold_cycles * self.rounds()
         # One accumulator per sum is needed in any case.
         # Scalars that stay in registers also serve as the reserved temporaries.
-        held += max(shared, <double> model.reserved)
+        held += max(shared, self.reserved)
         if accumulators > self.sums and accumulators + held >= model.registers:
             cost += model.spill_cycles
         return cost

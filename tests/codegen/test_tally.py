@@ -8,7 +8,7 @@ from kernelrt.native.tile_cost import Load, MachineModel, NestCost, Read, Tiles,
 
 BY = MachineModel(
     ops_per_cycle=2.0, exposed_latency=1.0, spill_cycles=1e30, fold_cycles=6.0, registers=32,
-    reserved=2, lanes=16, widest_step=4, late_fraction=0.25, tracked_streams=8, line=64,
+    lanes=16, widest_step=4, late_fraction=0.25, tracked_streams=8, line=64,
     cache_sets=64, l1_bytes=4096, wait_cycles=8.0, body_limit=128, contention=0.1,
     parallel_sums=8.0, latency=4.0, ports=2.0, remainder_factor=1.05, doubling_cost=0.05,
 )  # fmt: skip
@@ -19,7 +19,7 @@ def tally(loads=(), reads=(), extents=(100, 64), **numbers):
     tiles = Tiles({ROW: 0, DEPTH: 1}, extents, [True, True])
     usual = {
         "sums": 1, "fills": 0, "work": 1.0, "filling": 0.0, "singles": extents[0],
-        "sequential": False, "is_row": False, "is_interleaved": False,
+        "reserved": 2, "sequential": False, "is_row": False, "is_interleaved": False,
     }  # fmt: skip
     return NestCost(tiles, BY, [0], [1], list(loads), list(reads), **(usual | numbers))
 

@@ -51,6 +51,18 @@ def test_the_inner_loop_keeps_its_tile_in_registers(target, shape, build):
     assert not re.findall(STACK[target], inner)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("shape", [(128, 128, 128), (512, 512, 512), (128, 128, 784)], ids=str)
+def test_a_tile_of_16_registers_loads_less_than_it_multiplies(shape, transposed, build):
+    """6 rows of two vectors take 8 loads for 12 multiply-adds, 2 rows of four 6 for 8."""
+    text = assembly("avx2", product(build, *shape, transposed=transposed))
+    blocks = re.split(r"^(?:\.?L\w+:|\s+j\w+\s.*)", text, flags=re.MULTILINE)
+    inner = max(blocks, key=lambda text: len(re.findall("vfmadd", text)))
+    loads = len(re.findall(r"vbroadcastss|vmovups\s.*\), %ymm|vfmadd\S+\s.*\(", inner))
+    assert loads <= 0.68 * len(re.findall("vfmadd", inner))
+    assert not re.findall(STACK["avx2"], inner)
+
+
 def test_wide_vectors_are_used_where_they_exist(build):
     text = assembly("avx512", product(build, 64, 64, 64))
     assert text.count("zmm") > text.count("ymm")

@@ -91,7 +91,7 @@ def test_the_next_process_does_not_write_it_again(cache, monkeypatch):
     ("spec", "ast", "variant"),
     [
         (DeviceSpec.avx512(), scaled(), None),
-        (DeviceSpec.avx2(cores=2), scaled(), None),
+        (dataclasses.replace(SPEC, l2_bytes=1 << 20), scaled(), None),
         (SPEC, scaled(factor=3.0), None),
         (SPEC, scaled(97), None),
         (SPEC, scaled(), "other"),
@@ -106,6 +106,12 @@ def test_what_differs_in_anything_is_written_anew(cache, spec, ast, variant):
     found = StoredRenderer(spec, cache).render(ast, variant)
     assert cache.hits == 0
     assert fields_of(found) == fields_of(LLVMRenderer(spec).render(ast, variant))
+
+
+def test_machines_that_differ_in_their_cores_share_programs(cache):
+    StoredRenderer(SPEC, cache).render(scaled())
+    StoredRenderer(dataclasses.replace(SPEC, cores=64), cache).render(scaled())
+    assert cache.hits == 1
 
 
 @pytest.fixture
