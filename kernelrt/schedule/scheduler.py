@@ -97,7 +97,7 @@ def schedule(
     values = reduce_in_one_pass(concatenate_products(values, target), target)
     values = split_reductions(values, target)
     values = materialize_padding(block_contractions(values, target), target)
-    values = transpose_operands(free_contractions(values))
+    values = transpose_operands(free_contractions(values), target)
     verify_tensor(values)
     return _Scheduling(
         values[: len(outputs)],

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["around_rows", "block", "outside"]
+__all__ = ["around_rows", "block", "evicts", "outside"]
 
 
 class _Sizes(NamedTuple):
@@ -283,14 +283,18 @@ def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
         return None
     fixed = [r for r in own if is_fixed(r)]
     contiguous = next((r for r in fixed if info.stride(x, r) == 1), None)
-    way = target.l2_bytes // WAYS
-    stride_bytes = math.gcd(abs(steps[-1]) * x.dtype.itemsize, way)
-    if contiguous is not None and extent(depth) > WAYS * way // max(LINE, stride_bytes):
+    if contiguous is not None and evicts(extent(depth), abs(steps[-1]) * x.dtype.itemsize, target):
         return contiguous
     # The panels of a block serve the rows of that block alone.
     many = [r for r in fixed if extent(r) >= ROWS]
     deep = many and _panels_fit(found, target) < LEAST_PANELS and gains(info, found, target)
     return max(many, key=extent) if deep else None
+
+
+def evicts(lines: int, step_bytes: int, target: DeviceSpec) -> bool:
+    """Return whether cache lines `step_bytes` apart evict each other from the L2 cache."""
+    way = target.l2_bytes // WAYS
+    return lines > WAYS * way // max(LINE, math.gcd(step_bytes, way))
 
 
 def _panels_fit(found: Contraction, target: DeviceSpec) -> int:
