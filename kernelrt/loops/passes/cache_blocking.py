@@ -29,7 +29,7 @@ from kernelrt.loops.passes.pack_operands import (
     new_range,
     stored_along,
 )
-from kernelrt.loops.passes.prefetch_streams import LINE, streams
+from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, streams
 from kernelrt.loops.tiles import extent, is_fixed
 
 if TYPE_CHECKING:
@@ -80,6 +80,12 @@ PANEL: Final = (16, 4)
 #: memory for two panels. If there is not, panels take 1.3 to 2.7 times as long as blocks
 #: (`python -m bench.report products`).
 LEAST_PANELS: Final = 2
+#: The least lines of a panel, each on a page of its own, that miss the TLB: it holds 1,500 to 3,000
+#: pages. With fewer rows than `FAR_ROWS` that use the panel, blocks take less time. 32 rows times
+#: 4096 x 4096 take 0.72 of the time (AVX2), times 2048 x 4096 0.77 (AVX-512) and 0.92 (AVX2); 128
+#: rows take 0.84 to 1.1 of it (Zen 4).
+FAR_LINES: Final = 2048
+FAR_ROWS: Final = 128
 #: Assumed ways of the L2 cache; processors have 4 to 20.
 WAYS: Final = 16
 
@@ -269,9 +275,10 @@ def _blocks(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -
 def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
     """Return the RANGE of the other operand's rows if blocks of results pay, else None.
 
-    Blocks pay in two cases. First, memory is contiguous along the rows, and the lines read along
+    Blocks pay in three cases. First, memory is contiguous along the rows, and the lines read along
     the depth evict each other from the L2 cache, so that neighboring rows fetch them again. Second,
-    packing pays, but there is no memory for the panels of the whole depth that a tile needs.
+    packing pays, but there is no memory for the panels of the whole depth that a tile needs. Third,
+    packing pays, but the panels are far apart in memory.
     """
     x, depth = found.other, found.depth[-1]
     if x.src[0].op is not Op.PARAM or any(u.op is Op.BOUND for u in toposort([x])):
@@ -287,8 +294,19 @@ def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
         return contiguous
     # The panels of a block serve the rows of that block alone.
     many = [r for r in fixed if extent(r) >= ROWS]
-    deep = many and _panels_fit(found, target) < LEAST_PANELS and gains(info, found, target)
-    return max(many, key=extent) if deep else None
+    fit = _panels_fit(found, target) >= LEAST_PANELS and not _is_far(info, found)
+    return max(many, key=extent) if many and not fit and gains(info, found, target) else None
+
+
+def _is_far(info: Analysis, found: Contraction) -> bool:
+    """Return whether copying a panel of the whole depth misses the TLB, for few rows to use it."""
+    step = info.stride(found.load, found.depth[-1])
+    return (
+        found.rows < FAR_ROWS
+        and step is not None
+        and abs(step) * found.load.dtype.itemsize >= PAGE
+        and extent(found.depth[-1]) >= FAR_LINES
+    )
 
 
 def evicts(lines: int, step_bytes: int, target: DeviceSpec) -> bool:
