@@ -7,6 +7,7 @@ another one than the processor itself.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
@@ -32,6 +33,8 @@ _KIB = 1024
 _L1_DEFAULT = 32 * _KIB
 _L2_DEFAULT = 512 * _KIB
 _L3_DEFAULT = 16 << 20
+_LINE = 64  # bytes of a cache line
+_L2_WAYS = 16  # assumed; processors have 4 to 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,24 @@ class DeviceSpec:
     def panel_bytes(self) -> int:
         """The most bytes of a packed panel of an operand: a quarter of the L2 cache."""
         return self.l2_bytes // 4
+
+    def evicts(self, lines: int, step_bytes: int) -> bool:
+        """Return whether cache lines `step_bytes` apart evict each other from the L2 cache.
+
+        Parameters
+        ----------
+        lines : int
+            Number of lines.
+        step_bytes : int
+            Distance of their addresses.
+
+        Examples
+        --------
+        >>> DeviceSpec.avx2().evicts(512, 4096), DeviceSpec.avx2().evicts(512, 4096 + 64)
+        (True, False)
+        """
+        way = self.l2_bytes // _L2_WAYS
+        return lines > _L2_WAYS * way // max(_LINE, math.gcd(step_bytes, way))
 
     def has(self, feature: str) -> bool:
         """Return whether `feature` (``"avx512f"``, ``"fma"``) is enabled."""

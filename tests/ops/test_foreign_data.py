@@ -52,7 +52,7 @@ def state(data: Any) -> None:
 
 
 TAKERS = {
-    argument: "data", krt.tensor: "data", state: "'data': data",
+    argument: "data", krt.tensor: "data", state: "'data'",
     lambda data: krt.zeros(2).assign(data): "value",
     lambda data: krt.zeros(2).mse_loss(data): "target",
 }  # fmt: skip

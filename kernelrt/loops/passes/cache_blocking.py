@@ -29,7 +29,7 @@ from kernelrt.loops.passes.pack_operands import (
     new_range,
     stored_along,
 )
-from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, streams
+from kernelrt.loops.passes.prefetch_streams import PAGE, streams
 from kernelrt.loops.tiles import extent, is_fixed
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["around_rows", "block", "evicts", "outside"]
+__all__ = ["around_rows", "block", "outside"]
 
 
 class _Sizes(NamedTuple):
@@ -86,8 +86,6 @@ LEAST_PANELS: Final = 2
 #: rows take 0.84 to 1.1 of it (Zen 4).
 FAR_LINES: Final = 2048
 FAR_ROWS: Final = 128
-#: Assumed ways of the L2 cache; processors have 4 to 20.
-WAYS: Final = 16
 
 
 def block(sink: UOp, target: DeviceSpec) -> UOp:
@@ -290,7 +288,7 @@ def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
         return None
     fixed = [r for r in own if is_fixed(r)]
     contiguous = next((r for r in fixed if info.stride(x, r) == 1), None)
-    if contiguous is not None and evicts(extent(depth), abs(steps[-1]) * x.dtype.itemsize, target):
+    if contiguous is not None and target.evicts(extent(depth), abs(steps[-1]) * x.dtype.itemsize):
         return contiguous
     # The panels of a block serve the rows of that block alone.
     many = [r for r in fixed if extent(r) >= ROWS]
@@ -307,12 +305,6 @@ def _is_far(info: Analysis, found: Contraction) -> bool:
         and abs(step) * found.load.dtype.itemsize >= PAGE
         and extent(found.depth[-1]) >= FAR_LINES
     )
-
-
-def evicts(lines: int, step_bytes: int, target: DeviceSpec) -> bool:
-    """Return whether cache lines `step_bytes` apart evict each other from the L2 cache."""
-    way = target.l2_bytes // WAYS
-    return lines > WAYS * way // max(LINE, math.gcd(step_bytes, way))
 
 
 def _panels_fit(found: Contraction, target: DeviceSpec) -> int:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
-from kernelrt.loops.passes.cache_blocking import evicts
 from kernelrt.schedule.fuse.fusion_cost import contraction_reuse
 from kernelrt.schedule.rewrite.axis_maps import AXES, axes_below, lying
 
@@ -99,7 +98,7 @@ def _is_slow(node: UOp, k: int, depth: int, device: DeviceSpec) -> bool:
         return False
     step = _step(product.src[k], depth)
     lines = product.shape[depth]
-    return step is not None and isinstance(lines, int) and evicts(lines, step, device)
+    return step is not None and isinstance(lines, int) and device.evicts(lines, step)
 
 
 def _step(factor: UOp, axis: int) -> int | None:
