@@ -120,6 +120,11 @@ class DeviceSpec:
         """Whether there is an instruction to convert float16 from and to float32."""
         return self.triple.startswith(_ARM64) or self.has("f16c")
 
+    @property
+    def folds_compares(self) -> bool:
+        """Whether LLVM folds ``a >= c or b >= c`` so that it is wrong for signaling NaNs."""
+        return self.triple.startswith(_ARM64)
+
     def dot_parts(self, *dtypes: DType) -> int:
         """Return how many numbers of a 32-bit word the dot-product instruction multiplies and adds.
 

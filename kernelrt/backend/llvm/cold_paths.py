@@ -60,7 +60,7 @@ def rare(emitter: Emitter, u: UOp, operands: Sequence[list[Value]]) -> list[Valu
 
 def _function(b: Text, u: UOp, name: str, lanes: int) -> str:
     """Return a function that computes the rare value from the inputs."""
-    body = Text(b.has_half)
+    body = Text(b.has_half, b.folds_compares)
     body.declarations = b.declarations
     known: dict[UOp, Value] = {}
     for n in toposort([u.arg]):

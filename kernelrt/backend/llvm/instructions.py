@@ -125,6 +125,8 @@ def _extreme(predicate: str) -> _Rule:
     def rule(b: Text, dtype: DType, v: list[Value]) -> str:
         x, y = v
         ty = b.type_of(x)
+        if dtype.is_bool and b.folds_compares:  # LLVM would make the same of the select
+            return b.emit(f"{'or' if predicate == 'max' else 'and'} {ty} {x.text}, {y.text}")
         if not dtype.is_float:
             word = signed if dtype.is_signed else unsigned
             return _select(b, b.emit(f"icmp {word} {ty} {x.text}, {y.text}"), x, y)

@@ -13,6 +13,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt import dtype as dt
+from kernelrt.backend.llvm.guarded_compares import GuardedCompares
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,12 @@ def suffix(value: Value) -> str:
     return _suffix(register_type(value.dtype), value.lanes)
 
 
+def _parts(ty: str) -> tuple[str, int]:
+    """Return the scalar type and the number of lanes of an LLVM type."""
+    lanes, _, scalar = ty.strip("<>").rpartition(" x ")
+    return scalar, int(lanes or 1)
+
+
 def _suffix(scalar: str, lanes: int) -> str:
     name = {"float": "f32", "double": "f64"}.get(scalar, scalar)
     return name if lanes == 1 else f"v{lanes}{name}"
@@ -80,10 +87,15 @@ class Text:
     ----------
     has_half : bool
         Whether the target converts between float16 and float.
+    folds_compares : bool
+        Whether LLVM folds two compares of floats into one that is wrong for signaling NaNs.
     """
 
-    def __init__(self, has_half: bool = True) -> None:
+    def __init__(self, has_half: bool = True, folds_compares: bool = False) -> None:
         self.has_half = has_half
+        self.folds_compares = folds_compares
+        if folds_compares:
+            self.emit = GuardedCompares(self._append, self._fence).emit  # type: ignore[method-assign]
         self.lines: list[str] = []
         self.known: dict[object, Value] = {}
         self.declarations: dict[str, str] = {}
@@ -97,6 +109,9 @@ class Text:
 
     def emit(self, instruction: str) -> str:
         """Append ``name = instruction``. Return the name."""
+        return self._append(instruction)
+
+    def _append(self, instruction: str) -> str:
         name = self.name()
         self.lines.append(f"  {name} = {instruction}")
         return name
@@ -175,9 +190,12 @@ class Text:
 
     def fence(self, value: Value) -> Value:
         """Return the float `value` behind a fence against optimization, which costs nothing."""
-        ty = self.type_of(value)
-        text = self.call(f"llvm.arithmetic.fence.{suffix(value)}", ty, (ty, value.text))
+        text = self._fence(self.type_of(value), value.text)
         return Value(text, value.lanes, value.dtype)
+
+    def _fence(self, ty: str, text: str) -> str:
+        scalar, lanes = _parts(ty)
+        return self.call(f"llvm.arithmetic.fence.{_suffix(scalar, lanes)}", ty, (ty, text))
 
     # Shapes of values -------------------------------------------------------------------
 
