@@ -358,9 +358,9 @@ class _Builder:
             factor = self.tiling.tile(r).factor
             iterations = -(-extent(r) // factor)
             if chain * iterations > LONGEST:
-                # Square root split: as many blocks as iterations in a block keeps both sums short.
+                # Square root split: as many blocks as additions in a block keeps both sums short.
                 least, most = (max(1, n // chain) for n in BLOCKS)
-                even = 1 << ((iterations - 1).bit_length() + 1) // 2
+                even = 1 << ((-(-iterations // chain) - 1).bit_length() + 1) // 2
                 of_block = min(max(even, least), most)
                 if of_block < iterations:
                     found[r] = of_block * factor

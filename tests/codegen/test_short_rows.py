@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,7 +83,9 @@ def test_vectors_go_from_row_to_row() -> None:
     x = krt.rand(4096, 2)
     logs = krt.jit(lambda x: x.log_softmax(-1))
     (kernel,) = [launch.kernel for launch in logs.profile(x)]
-    assert f"vectors of {kernel.target.vector_bits // 32}" in kernel.loops()
+    lanes = kernel.target.vector_bits // 32
+    # A vector takes two registers where the cost model finds enough of them.
+    assert re.search(rf"vectors of ({lanes}|{2 * lanes})\b", kernel.loops())
 
 
 def test_cheap_rows_are_stored_as_they_lie() -> None:
