@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Iterator
 
 HERE = Path(__file__).parent
 # tests/support is imported as `support`, from wherever pytest is started.
@@ -67,6 +68,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--first", default="", metavar="WORDS",
         help="run tests whose paths contain these words, separated by commas, before the others",
+    )  # fmt: skip
+    group.addoption(
+        "--files-in-turn", action="store_true",
+        help="run the first test of each file, then the second of each, and so on",
     )  # fmt: skip
     skip_list.add_options(parser)
 
@@ -201,8 +206,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     drawn = sample.chosen(
         items, draw, one_in=option.one_in, whole=lambda item: is_named(item.path)
     )
-    if option.minutes is not None:
+    if option.minutes is not None or option.files_in_turn:
         items.sort(key=lambda item: drawn.get(item, sys.maxsize))
+    if option.files_in_turn:
+        numbers: defaultdict[Path, Iterator[int]] = defaultdict(itertools.count)
+        places = {item: next(numbers[item.path]) for item in items}
+        items.sort(key=places.__getitem__)
     if option.all:
         return
     usual = taken = {item for item, rank in drawn.items() if rank == 0}
@@ -224,7 +233,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[LEFT_OUT] = {name: (n, every[name]) for name, n in omitted.items()}
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item in taken]
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:

@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# The digits and a part of the code generator's tests on emulated arm64.
+#
+#   tests/arm64.sh [OPTION...] [FOLDER] [-- PYTEST ARGUMENTS]
+#
+#   --minutes N   start no test after N minutes (default 5)
+#   --cpu NAME    the processor that qemu emulates (default max, which has all features)
+#   --no-digits   train no digits
+#
+# Needs Debian or a relative of it on another processor: apt-get, dpkg, and a Python (PYTHON names
+# it) with its venv module. Nothing is installed system-wide. An arm64 Python of the same Debian, qemu,
+# a cross compiler and packages of Python go to FOLDER, by default a temporary one that is removed.
+# A later run with the same FOLDER takes seconds to start: it downloads nothing, and builds only
+# modules whose sources changed.
+#
+# PYTEST ARGUMENTS select tests as usual (default: tests/codegen --files-in-turn). Packages that are
+# not there, such as torch, skip tests.
+#
+# Ends with a line that starts with "arm64:", and the status of the tests.
+set -euo pipefail
+{ # bash reads all of this before it runs
+
+source=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-python3}
+minutes=5 cpu=max digits=yes work=""
+usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; }
+while [ $# -gt 0 ]; do
+    case $1 in
+        --minutes) minutes=$2; shift ;;
+        --cpu) cpu=$2; shift ;;
+        --no-digits) digits="" ;;
+        --help) usage; exit ;;
+        --) shift; break ;;
+        -*) echo "unknown option $1"; usage; exit 2 ;;
+        *) work=$1 ;;
+    esac
+    shift
+done
+[ $# -gt 0 ] || set -- tests/codegen --files-in-turn
+if [ -z "$work" ]; then
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+fi
+mkdir -p "$work"
+work=$(cd "$work" && pwd)
+root="$work/root"
+say() { printf '== %s (%s s)\n' "$1" "$SECONDS"; }
+
+# apt for the architecture $1, with its own lists and cache, and as if no package were installed.
+apt() {
+    local state="$work/apt-$1" architecture=$1
+    shift
+    mkdir -p "$state/lists/partial" "$state/archives/partial"
+    : > "$state/status"
+    cat > "$state/apt.conf" << END
+APT::Architecture "$architecture";
+APT::Architectures "$architecture";
+APT::Install-Recommends "false";
+APT::Sandbox::User "root";
+Dir::State "$state";
+Dir::State::status "$state/status";
+Dir::Cache "$state";
+Debug::NoLocking "true";
+END
+    APT_CONFIG="$state/apt.conf" apt-get -qq -o Dpkg::Use-Pty=0 "$@"
+}
+
+if [ ! -e "$work/made" ]; then
+    say "arm64 Python and its libraries"
+    rm -rf "$root"
+    mkdir -p "$root" "$work/site" "$work/host"
+    apt arm64 update || true # an index without arm64 fails; what is missing fails below
+    version=$(APT_CONFIG="$work/apt-arm64/apt.conf" apt-cache show python3 |
+        sed -nE 's/^Depends: .*(python3\.[0-9]+) .*/\1/p' | sort -u | tail -n 1)
+    apt arm64 install --download-only -y "$version" "lib$version-dev" libstdc++6
+    for package in "$work"/apt-arm64/archives/*.deb; do dpkg -x "$package" "$root"; done
+    # Python's own headers, without those of the C library, which the cross compiler has.
+    mkdir -p "$work/headers/aarch64-linux-gnu"
+    ln -sfn "$root/usr/include/aarch64-linux-gnu/$version" "$work/headers/aarch64-linux-gnu/$version"
+    rm -rf "$work/apt-arm64"
+
+    say "qemu"
+    here=$(dpkg --print-architecture)
+    apt "$here" update || true
+    # Of Debian 12 the second is linked statically; from Debian 13 on the first is, too.
+    for package in qemu-user qemu-user-static; do
+        (cd "$work/apt-$here" && APT_CONFIG="$work/apt-$here/apt.conf" apt-get -qq download "$package")
+        dpkg --fsys-tarfile "$work/apt-$here/$package"_*.deb |
+            tar -x -C "$work/host" --wildcards './usr/bin/qemu-aarch64*'
+        rm -f "$work/apt-$here/$package"_*.deb
+    done
+    for qemu in "$work"/host/usr/bin/qemu-aarch64{,-static}; do
+        if "$qemu" --version > "$work/qemu.log" 2>&1; then ln -sf "$qemu" "$work/qemu"; fi
+    done
+    "$work/qemu" --version | head -n 1
+    rm -rf "$work/apt-$here"
+
+    say "packages of Python, and a cross compiler"
+    number=${version#python}
+    wheels=(--python-version "$number" --implementation cp --only-binary=:all: --target "$work/site")
+    for level in 17 26_0 27 28 31 34; do
+        tag=manylinux_2_$level
+        wheels+=(--platform "${tag%_0}_aarch64")
+    done
+    "$python" -m venv "$work/venv"
+    "$work/venv/bin/pip" install -q "cython>=3.1,<3.3" "setuptools>=77" numpy ziglang
+    "$work/venv/bin/pip" install -q "${wheels[@]}" \
+        numpy llvmlite pytest pytest-xdist pytest-benchmark hypothesis
+    echo "$version" > "$work/made"
+fi
+version=$(cat "$work/made")
+
+say "extension modules"
+mkdir -p "$work/source"
+(cd "$source" && git ls-files -z --cached --others --exclude-standard |
+    tar -c --null --ignore-failed-read -T - 2> "$work/tar.log") | tar -x -C "$work/source"
+cd "$work/source"
+compiler="$work/venv/bin/python -m ziglang cc -target aarch64-linux-gnu.2.28"
+headers="-I$root/usr/include/$version -I$work/headers -I$work/site/numpy/_core/include"
+cpython="cpython-${version#python3.}"
+CC="$compiler" LDSHARED="$compiler -shared" CFLAGS="$headers" \
+    SETUPTOOLS_EXT_SUFFIX=".cpython-3${cpython#cpython-}-aarch64-linux-gnu.so" \
+    "$work/venv/bin/python" setup.py -q build_ext --inplace > "$work/build.log" 2>&1 ||
+    { tail -n 50 "$work/build.log"; exit 1; }
+
+# A process that Python starts by sys.executable is emulated, too.
+cat > "$work/python" << END
+#!/bin/sh
+exec "$work/qemu" -cpu "\${ARM64_CPU:-max}" -L "$root" "$root/usr/bin/$version" "\$@"
+END
+chmod +x "$work/python"
+mkdir -p "$work/custom"
+echo "import sys; sys.executable = sys._base_executable = '$work/python'" \
+    > "$work/custom/sitecustomize.py"
+export ARM64_CPU=$cpu PYTHONPATH="$work/custom:$work/source:$work/site" PYTHONDONTWRITEBYTECODE=1
+unset PYTHONHOME VIRTUAL_ENV
+"$work/python" -c 'import platform, sys, llvmlite, numpy
+from kernelrt.device.spec import machine
+print(platform.machine(), "Python", sys.version.split()[0], "numpy", numpy.__version__,
+      "llvmlite", llvmlite.__version__, machine().cpu)'
+
+trained="not trained"
+if [ -n "$digits" ]; then
+    say "digits"
+    "$work/python" -m kernelrt digits --epochs 1 | tee "$work/digits.log"
+    trained=$(sed -nE 's/.*test accuracy +([0-9.]+%).*/\1/p' "$work/digits.log")
+fi
+
+say "pytest $*"
+status=0
+"$work/python" -m pytest -q --minutes "$minutes" -p no:cacheprovider "$@" 2>&1 |
+    tee "$work/test.log" || status=$?
+tests=$(grep -E '^=+ .*(passed|failed|error).* =+$|^[0-9]+ (passed|failed)' "$work/test.log" |
+    tail -n 1 | tr -d =)
+echo "arm64: digits ${trained:-said no accuracy}; ${tests:-no tests ran}; $SECONDS s"
+exit "$status"
+}
