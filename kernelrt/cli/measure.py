@@ -305,7 +305,11 @@ def _dots(dtype: DType, length: int, spec: DeviceSpec) -> UOp:
     n = _elements(dtype)
     r, k = _range(n), _range(length, 1)
     words = _load(1, n, r, dt.int32), _load(2, length, k, dt.int32)
-    value = UOp(Op.DOT, dtype, words, spec.dot_parts(_MULTIPLIED[dtype]))
+    multiplied = _MULTIPLIED[dtype]
+    arg: object = spec.dot_parts(multiplied)
+    if arg == 4 and spec.multiplies_bytes(True, True):
+        arg = 4, True
+    value = UOp(Op.DOT, dtype, words, arg)
     return _sink(n, r, UOp(Op.REDUCE, dtype, (value, k), Op.ADD))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
@@ -29,6 +30,14 @@ SETTING: Final = "KERNELRT_TARGET"
 NATIVE: Final = "native"
 
 _ARM64: Final = ("aarch64", "arm64")
+#: Features of every 64-bit Arm processor.
+_ARM64_BASE: Final = ("neon", "fp-armv8")
+#: Features that code generation uses, with their bits in Linux's AT_HWCAP and AT_HWCAP2 and their
+#: names on macOS. LLVM does not name all of those that a processor has.
+_ARM64_FEATURES: Final = {
+    "fullfp16": (16, 1 << 10, "FEAT_FP16"), "dotprod": (16, 1 << 20, "FEAT_DotProd"),
+    "i8mm": (26, 1 << 13, "FEAT_I8MM"), "bf16": (26, 1 << 14, "FEAT_BF16"),
+}  # fmt: skip
 _KIB = 1024
 _L1_DEFAULT = 32 * _KIB
 _L2_DEFAULT = 512 * _KIB
@@ -145,6 +154,9 @@ class DeviceSpec:
         >>> DeviceSpec.avx2().dot_parts(dt.int8, dt.int16), DeviceSpec.neon().dot_parts(dt.int8)
         (2, 0)
         """
+        if self.triple.startswith(_ARM64):
+            every = all(d.is_int and d.bits == 8 for d in dtypes)
+            return 4 if every and self.has("dotprod") else 0
         if not self.triple.startswith("x86_64"):
             return 0
         if all(d is dt.bfloat16 for d in dtypes):
@@ -156,6 +168,18 @@ class DeviceSpec:
         if quads and all(d.bits == 8 for d in dtypes):
             return 4
         return 2 if all(d.max < 1 << 15 for d in dtypes) else 0
+
+    def multiplies_bytes(self, signed: bool, other_signed: bool) -> bool:
+        """Return whether the dot-product instruction takes bytes that are signed or not like this.
+
+        Examples
+        --------
+        >>> DeviceSpec.neon_dot().multiplies_bytes(True, True)
+        True
+        """
+        if self.triple.startswith(_ARM64):
+            return self.has("dotprod" if signed is other_signed else "i8mm")
+        return signed is not other_signed
 
     @classmethod
     def avx512(cls, cores: int = 1) -> Self:
@@ -180,6 +204,18 @@ class DeviceSpec:
         )  # fmt: skip
 
     @classmethod
+    def neon_dot(cls, cores: int = 1) -> Self:
+        """Return the spec of a 64-bit Arm machine with dot products of bytes of like signedness."""
+        spec = cls.neon(cores)
+        return replace(spec, features=f"{spec.features},+dotprod")
+
+    @classmethod
+    def neon_i8mm(cls, cores: int = 1) -> Self:
+        """Return the spec of a 64-bit Arm machine with dot products of all bytes."""
+        spec = cls.neon_dot(cores)
+        return replace(spec, features=f"{spec.features},+i8mm,+bf16")
+
+    @classmethod
     def sse4(cls, cores: int = 1) -> Self:
         """Return the spec of an x86-64 machine with SSE4.2, without fused multiply-add."""
         return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64-v2", _SSE4, 128, 16, cores)
@@ -196,9 +232,13 @@ _AVX2 = f"{_SSE4},+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
 TARGETS: Final[Mapping[str, Callable[[], DeviceSpec]]] = {
     "x86-64": DeviceSpec.generic, "x86-64-v2": DeviceSpec.sse4, "x86-64-v3": DeviceSpec.avx2,
     "x86-64-v4": DeviceSpec.avx512, "armv8-a": DeviceSpec.neon,
+    "armv8.2-a": DeviceSpec.neon_dot, "armv8.6-a": DeviceSpec.neon_i8mm,
 }  # fmt: skip
-"""Targets by name, in each architecture the widest vectors last. The x86-64 levels are those of the
-System V psABI. Sizes of caches are constants, so that all machines run the same code."""
+"""Targets by name, in each architecture the newest last.
+
+The x86-64 levels are those of the System V psABI. ``armv8.2-a`` has the optional dot products of
+bytes, too. Sizes of caches are constants, so that all machines run the same code.
+"""
 
 
 def _ask_llvm() -> tuple[str, str, dict[str, bool]]:
@@ -265,11 +305,11 @@ def lacking(target: DeviceSpec, here: DeviceSpec) -> list[str]:
     ['sse3', 'ssse3', 'sse4.1', 'sse4.2', 'popcnt']
     """
     wanted, found = (spec.triple.partition("-")[0] for spec in (target, here))
-    if wanted == "aarch64" and found in _ARM64:
-        return []  # all have NEON
-    if wanted != found:
+    if wanted != found and not (wanted in _ARM64 and found in _ARM64):
         return [wanted]
-    return [f[1:] for f in target.features.split(",") if not here.has(f[1:])]
+    everywhere = _ARM64_BASE if wanted in _ARM64 else ()
+    features = [f[1:] for f in target.features.split(",")]
+    return [f for f in features if f not in everywhere and not here.has(f)]
 
 
 @functools.cache
@@ -282,6 +322,8 @@ def machine() -> DeviceSpec:
     'CPU'
     """
     triple, name, features = _ask_llvm()
+    if triple.startswith(_ARM64):
+        features |= _arm64_features()
     bits, registers = _vectors(triple, features)
     return DeviceSpec(
         name="CPU",
@@ -295,6 +337,26 @@ def machine() -> DeviceSpec:
         l2_bytes=_cache_bytes(2) or _L2_DEFAULT,
         l3_bytes=_cache_bytes(3) or _L3_DEFAULT,
     )
+
+
+def _arm64_features() -> dict[str, bool]:
+    """Return which of the features in `_ARM64_FEATURES` this arm64 processor has."""
+    load("ctypes")
+    import ctypes
+
+    process = ctypes.CDLL(None)
+    found = {}
+    for feature, (word, bit, name) in _ARM64_FEATURES.items():
+        if sys.platform == "darwin":
+            value, size = ctypes.c_int(0), ctypes.c_size_t(4)
+            key = f"hw.optional.arm.{name}".encode()
+            process.sysctlbyname(key, ctypes.byref(value), ctypes.byref(size), None, 0)
+            found[feature] = bool(value.value)
+        else:
+            process.getauxval.restype = ctypes.c_ulong
+            process.getauxval.argtypes = [ctypes.c_ulong]
+            found[feature] = bool(process.getauxval(word) & bit)
+    return found
 
 
 def _vectors(triple: str, features: dict[str, bool]) -> tuple[int, int]:

@@ -102,7 +102,7 @@ def _dot(u: UOp) -> str | None:
     if u.dtype not in (dt.int32, dt.float32, dt.bfloat16):
         return f"its dtype is {u.dtype.name}; expected int32, float32 or bfloat16"
     parts = (2,) if u.dtype.is_float else (2, 4)
-    if u.arg in parts:
+    if u.arg in parts or (4 in parts and u.arg in ((4, True), (4, False))):
         return None
     return (
         f"its arg {u.arg!r} must be {' or '.join(map(str, parts))}, the number of parts of a word"

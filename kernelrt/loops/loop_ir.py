@@ -527,7 +527,9 @@ def _walk_of(item: Item) -> Walk | None:
 def _additions(fold: UOp) -> int:
     """Return the number of additions for each element that `fold` folds."""
     value = fold.src[0]
-    return int(value.arg) if value.op is Op.DOT else 1
+    if value.op is not Op.DOT:
+        return 1
+    return int(value.arg[0] if isinstance(value.arg, tuple) else value.arg)
 
 
 def _rounds(fold: UOp) -> bool:

@@ -24,6 +24,7 @@ SHORT = replace(DeviceSpec.avx2(), features=f"{DeviceSpec.avx2().features},+avxv
 TARGETS = {
     "vnni": VNNI, "avxvnni": SHORT, "avx512": DeviceSpec.avx512(), "avx2": DeviceSpec.avx2(),
     "generic": DeviceSpec.generic(), "neon": DeviceSpec.neon(),
+    "neon dot": DeviceSpec.neon_dot(), "neon i8mm": DeviceSpec.neon_i8mm(),
 }  # fmt: skip
 KINDS = ["int8", "uint8", "int16"]
 #: For bytes of which one is flipped, for others, and for halves.
@@ -74,6 +75,9 @@ def copies(ast, target=VNNI):
 @pytest.fixture(scope="module", params=[
     "own", pytest.param("avx512", marks=needs("AVX-512")),
     pytest.param("avx2", marks=needs("AVX2")), pytest.param("generic", marks=needs("x86-64")),
+    pytest.param("neon", marks=needs("armv8-a")),
+    pytest.param("neon dot", marks=needs("armv8.2-a")),
+    pytest.param("neon i8mm", marks=needs("armv8.6-a")),
 ])  # fmt: skip
 def run_on(request):
     """A runner for this machine, and for targets with less that it has too."""
@@ -152,6 +156,12 @@ def test_what_is_multiplied_in_words(build):
     assert parts(product(build, sizes, kinds=quads), DeviceSpec.avx512()) == 2
     assert parts(product(build, sizes, kinds=quads), DeviceSpec.generic()) == 2
     assert parts(product(build, sizes, kinds=quads), DeviceSpec.neon()) is None
+    assert parts(product(build, sizes, kinds=quads), DeviceSpec.neon_i8mm()) == 4
+    assert parts(product(build, sizes, kinds=quads), DeviceSpec.neon_dot()) == (4, False)
+    for kind, signed in (("int8", True), ("uint8", False)):
+        for spec in (DeviceSpec.neon_dot(), DeviceSpec.neon_i8mm()):
+            assert parts(product(build, sizes, kinds=(kind, kind)), spec) == (4, signed)
+    assert parts(product(build, sizes, kinds=pairs), DeviceSpec.neon_i8mm()) is None
     assert parts(product(build, sizes, kinds=pairs)) == 2
     # The halves of a word are signed.
     assert parts(product(build, sizes, kinds=("uint16", "int8"))) is None

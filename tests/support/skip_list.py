@@ -45,6 +45,12 @@ def _vector_bits(least: int) -> bool:
     return host().triple.startswith("x86_64") and host().vector_bits >= least
 
 
+def _runs(target: str) -> bool:
+    from kernelrt.device.spec import TARGETS, lacking, machine
+
+    return not lacking(TARGETS[target](), machine())
+
+
 def _bfloat16_products() -> bool:
     from kernelrt.device.spec import host
     from kernelrt.dtype import bfloat16
@@ -82,6 +88,9 @@ MACHINE: dict[str, Callable[[], bool]] = {
     "x86-64": lambda: _vector_bits(0),
     "AVX2": lambda: _vector_bits(256),
     "AVX-512": lambda: _vector_bits(512),
+    "armv8-a": lambda: _runs("armv8-a"),
+    "armv8.2-a": lambda: _runs("armv8.2-a"),
+    "armv8.6-a": lambda: _runs("armv8.6-a"),
     "products of bfloat16": _bfloat16_products,
     "a long double wider than float64": _wide_long_double,
     # Pythons that come without their own tests.

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from support.skip_list import needs
 
 from kernelrt.device import registry
 from kernelrt.device import spec as module
@@ -102,6 +103,24 @@ def test_a_named_target_takes_the_object_format_of_the_machine(on):
 def test_targets_that_the_machine_cannot_run_are_refused(on, name, text):
     with pytest.raises(DeviceError, match=text):
         on(MACHINE, name)
+
+
+def test_arm64_machines_differ_in_their_dot_products(on):
+    old, newer = DeviceSpec.neon(4), DeviceSpec.neon_dot(4)
+    assert lacking(DeviceSpec.neon_i8mm(), newer) == ["i8mm", "bf16"]
+    assert lacking(newer, DeviceSpec.neon_i8mm()) == []
+    assert on(newer, "armv8.2-a") == newer
+    with pytest.raises(DeviceError, match=r"lacks dotprod; set native, or one of armv8-a$"):
+        on(old, "armv8.2-a")
+    bare = dataclasses.replace(old, features="-aes,-sve")
+    assert lacking(old, bare) == []
+
+
+@needs("armv8-a")
+def test_an_arm64_machine_names_its_features():
+    assert {"dotprod", "i8mm", "bf16", "fullfp16"} <= {
+        feature[1:] for feature in machine().features.split(",")
+    }
 
 
 #: Prints a hash of the results of element-wise functions, of integers, and of random numbers.

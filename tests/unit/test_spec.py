@@ -136,7 +136,8 @@ def test_kernel_faults(stores: tuple[UOp, ...], fault: str) -> None:
 def test_words_are_of_narrow_integers() -> None:
     narrow = UOp(Op.PARAM, dt.int8, (), (1, 24))
     word = UOp(Op.LOAD, dt.int32, (UOp(Op.WORDS, dt.int32, (narrow,)), R))
-    verify_kernel(UOp(Op.SINK, F, (store(UOp(Op.DOT, dt.int32, (word, word), 4).cast(F)),)))
+    for arg in (4, 2, (4, True), (4, False)):
+        verify_kernel(UOp(Op.SINK, F, (store(UOp(Op.DOT, dt.int32, (word, word), arg).cast(F)),)))
     wide = word.replace(src=(UOp(Op.WORDS, dt.int32, (P,)), R))
     faults = [
         (wide, "integers of 8 or 16 bits, or of bfloat16"),

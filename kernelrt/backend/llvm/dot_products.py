@@ -1,13 +1,14 @@
 """Dot-product instructions over the parts of 32-bit words.
 
 A DOT of 2 multiplies the signed 16-bit halves of two words. A DOT of 4 multiplies the unsigned
-bytes of the first word by the signed bytes of the second. The products are added, all modulo 2**32.
-A DOT of floats multiplies bfloat16 halves.
+bytes of the first word by the signed bytes of the second, and a DOT of (4, signed) multiplies bytes
+that are all signed or all unsigned. The products are added, all modulo 2**32. A DOT of floats
+multiplies bfloat16 halves.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kernelrt.backend.llvm.llvm_types import Value, register_type, vector
 from kernelrt.ir.ops import Op
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from kernelrt.ir.uop import UOp
 
 __all__ = ["dot"]
+
+#: Instruction for bytes that are all signed or all unsigned, by the arg of the DOT.
+_BY_SIGN: Final[dict[object, str]] = {(4, True): "sdot", (4, False): "udot"}
 
 #: Name of the instruction for halves, by the number of words in a register.
 _PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
@@ -33,12 +37,12 @@ def dot(
     most = max(4, target.vector_bits // 32)
     runs = [range(i, min(i + most, lanes)) for i in range(0, lanes, most)]
     if len(runs) == 1:
-        return _dot(b, u.arg, values)
-    out = [_dot(b, u.arg, [b.shuffle(v, None, list(run)) for v in values]) for run in runs]
+        return _dot(b, target, u.arg, values)
+    out = [_dot(b, target, u.arg, [b.shuffle(v, None, list(run)) for v in values]) for run in runs]
     return b.pack([b.lane(part, i) for part in out for i in range(part.lanes)])
 
 
-def _dot(b: Text, parts: int, values: list[Value]) -> Value:
+def _dot(b: Text, target: DeviceSpec, parts: object, values: list[Value]) -> Value:
     """Emit a DOT of no more lanes than a register has."""
     dtype, lanes = values[-1].dtype, values[-1].lanes
     width = max(4, 1 << (lanes - 1).bit_length())
@@ -48,6 +52,12 @@ def _dot(b: Text, parts: int, values: list[Value]) -> Value:
         floats = vector("float", width)
         name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * width}"
         text = b.call(name, floats, (floats, sums), (words, x), (words, y))
+    elif target.triple.startswith(("aarch64", "arm64")):
+        word = "usdot" if parts == 4 else _BY_SIGN[parts]
+        bytes_ = vector("i8", 4 * width)
+        left, right = (b.emit(f"bitcast {words} {v} to {bytes_}") for v in (x, y))
+        name = f"llvm.aarch64.neon.{word}.v{width}i32.v{4 * width}i8"
+        text = b.call(name, words, (words, sums), (bytes_, left), (bytes_, right))
     elif parts == 4:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * width}"
         text = b.call(name, words, *((words, v) for v in (sums, x, y)))

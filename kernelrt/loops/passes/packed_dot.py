@@ -192,23 +192,25 @@ class _Product(NamedTuple):
         The RANGEs of the sum over words.
     dtype : DType
         Type of the sum.
-    alike : bool
-        Whether both operands are bytes of the same signedness. The instruction needs one signed and
-        one unsigned operand. So the highest bit of each byte of one operand is flipped: that adds
-        or subtracts 128 and changes the signedness. A correction of 128 times the other operand is
-        subtracted from the sums.
+    flips : bool
+        Whether the highest bit of each byte of one operand is flipped, because the instruction does
+        not take bytes of these signednesses. That adds or subtracts 128 and changes the signedness.
+        A correction of 128 times the other operand is subtracted from the sums.
     """
 
     load: _Words
     other: _Words
     depth: tuple[UOp, ...]
     dtype: DType
-    alike: bool
+    flips: bool
 
-    def dot(self, load: UOp, other: UOp, *, signed: bool) -> UOp:
-        """Return the DOT of words of both operands; `signed` tells whether those of `load` are."""
+    def dot(self, load: UOp, other: UOp, *, signed: bool, other_signed: bool) -> UOp:
+        """Return the DOT of words of both operands, whose elements are signed or not."""
+        parts = self.load.parts
+        if parts == 4 and signed is other_signed:
+            return UOp(Op.DOT, self.dtype, (load, other), (parts, signed))
         first, second = (other, load) if signed else (load, other)
-        return UOp(Op.DOT, self.dtype, (first, second), self.load.parts)
+        return UOp(Op.DOT, self.dtype, (first, second), parts)
 
 
 def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product | None:
@@ -239,8 +241,8 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
     nothing = NEGATIVE_ZERO if total.is_float else 0
     left, right = _Words(load, along, step, parts, nothing), _Words(other, along, step, parts)
     depth = (*(r for r in found.depth if r is not along), step)
-    alike = parts == 4 and left.signed is right.signed
-    return _Product(left, right, depth, total if total.is_float else dt.int32, alike)
+    flips = parts == 4 and not target.multiplies_bytes(left.signed, right.signed)
+    return _Product(left, right, depth, total if total.is_float else dt.int32, flips)
 
 
 def _narrow(x: UOp, total: DType) -> UOp | None:
@@ -295,24 +297,29 @@ def _read_in_place(
     sink: UOp, found: Contraction, product: _Product, load: UOp, other: UOp
 ) -> UOp:
     """Return `sink` with the words of both operands read in place."""
-    depth, signed = product.depth, product.load.signed
+    depth = product.depth
     left = product.load.left > 0
     last, last_other = (x.last() if left else None for x in (product.load, product.other))
-    if not product.alike:
-        total = _sum(product.dot(load, other, signed=signed), depth)
+
+    def dot(load: UOp, other: UOp) -> UOp:
+        signed = product.load.signed is not product.flips
+        return product.dot(load, other, signed=signed, other_signed=product.other.signed)
+
+    if not product.flips:
+        total = _sum(dot(load, other), depth)
         if last is not None and last_other is not None:
-            total = total + product.dot(last, last_other, signed=signed)
+            total = total + dot(last, last_other)
     else:
         # The correction is computed from the operand with fewer elements.
         free = free_number(sink) + 1
         own = [new_range(extent(r), free + k) for k, r in enumerate(depth)]
         far = moved(other, dict(zip(depth, own, strict=True)))
         flip = const(FLIP, dt.int32)
-        total = _sum(product.dot(_flipped(load), other, signed=not signed), depth)
-        total = total - _sum(product.dot(flip, far, signed=not signed), own)
+        total = _sum(dot(_flipped(load), other), depth)
+        total = total - _sum(dot(flip, far), own)
         if last is not None and last_other is not None:
-            total = total + product.dot(_flipped(last), last_other, signed=not signed)
-            total = total - product.dot(flip, last_other, signed=not signed)
+            total = total + dot(_flipped(last), last_other)
+            total = total - dot(flip, last_other)
     return substitute([sink], {found.reduce: total.cast(found.reduce.dtype)})[0]
 
 
@@ -341,7 +348,7 @@ def _sizes(
     for columns in widths:
         most = min(SIDES[1], SIDES[0] * SIDES[1] // columns)
         for rows in _heights(extent(row), most) if copied else [0]:
-            if (columns + rows) * deep + columns * product.alike <= room:
+            if (columns + rows) * deep + columns * product.flips <= room:
                 return _Sizes(columns, rows, lanes if columns % lanes == 0 else columns)
     return None
 
@@ -372,7 +379,7 @@ def _in_panels(
         (r for r in varying.difference(found.depth) if is_fixed(r)),
         key=lambda r: (extent(r), -int(r.arg)),
     )
-    copied = product.alike or product.other.stored() is None
+    copied = product.flips or product.other.stored() is None
     if not rows or math.prod(map(extent, product.depth)) < LEAST:
         return sink
     # Copies are filled completely, including elements that nothing reads: no check may fail there.
@@ -434,7 +441,7 @@ class _Panels:
         last = self._packed(left=True) if left else None
         if last is not None:
             total = total + self._dot(last, self._rows(left=True))
-        if product.alike:
+        if product.flips:
             total = total - self._more(load, last)
         total = total.cast(self.found.reduce.dtype)
         [sink] = substitute([self.sink], {self.found.reduce: total})
@@ -457,7 +464,9 @@ class _Panels:
         return found
 
     def _dot(self, load: UOp, other: UOp) -> UOp:
-        return self.product.dot(load, other, signed=self.product.load.signed)
+        signed, other_signed = (x.signed for x in (self.product.load, self.product.other))
+        other_signed = other_signed is not self.product.flips
+        return self.product.dot(load, other, signed=signed, other_signed=other_signed)
 
     def _packed(self, *, left: bool) -> UOp:
         """Return a word of a column, read from the panels of a block.
@@ -484,7 +493,7 @@ class _Panels:
         own = self._own(*walked)
         at = dict(zip(walked, own, strict=True))
         line = at.pop(self.line)
-        word = _flipped(word) if self.product.alike else word
+        word = _flipped(word) if self.product.flips else word
         copy = moved(word, {self.row: self._line(line), **at})
         return UOp(Op.LOAD, dt.int32, (UOp(Op.LOCAL, dt.int32, (copy, *own)), flat_index(walked)))
 
