@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
@@ -61,6 +62,19 @@ def test_a_tile_of_16_registers_loads_less_than_it_multiplies(shape, transposed,
     loads = len(re.findall(r"vbroadcastss|vmovups\s.*\), %ymm|vfmadd\S+\s.*\(", inner))
     assert loads <= 0.68 * len(re.findall("vfmadd", inner))
     assert not re.findall(STACK["avx2"], inner)
+
+
+@needs("the benchmarks")
+@pytest.mark.parametrize("size", [128, 512])
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64], ids=str)
+def test_instructions_for_arm64_reach_the_peak(dtype, layout, size):
+    from bench import instructions
+
+    found = instructions.inner_loop(instructions.product(size, layout, dtype), DeviceSpec.neon())
+    assert found.multiply_adds >= 32
+    assert found.spills == 0
+    assert all(found.peak(processor) > 0.95 for processor in instructions.PROCESSORS)
 
 
 def test_wide_vectors_are_used_where_they_exist(build):
