@@ -112,6 +112,8 @@ version=$(cat "$work/made")
 
 say "extension modules"
 mkdir -p "$work/source"
+# The build folder stays: it has what did not change.
+find "$work/source" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
 (cd "$source" && git ls-files -z --cached --others --exclude-standard |
     tar -c --null --ignore-failed-read -T - 2> "$work/tar.log") | tar -x -C "$work/source"
 cd "$work/source"
@@ -132,7 +134,7 @@ chmod +x "$work/python"
 mkdir -p "$work/custom"
 echo "import sys; sys.executable = sys._base_executable = '$work/python'" \
     > "$work/custom/sitecustomize.py"
-export ARM64_CPU=$cpu PYTHONPATH="$work/custom:$work/source:$work/site" PYTHONDONTWRITEBYTECODE=1
+export ARM64_CPU=$cpu PYTHONPATH="$work/custom:$work/source:$work/site"
 unset PYTHONHOME VIRTUAL_ENV
 "$work/python" -c 'import platform, sys, llvmlite, numpy
 from kernelrt.device.spec import machine

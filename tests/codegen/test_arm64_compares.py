@@ -12,14 +12,19 @@ import re
 import numpy as np
 import pytest
 from support.math_truth import BINARY as BINARY_MATH
+from surface.rows import draw, leaves, sizes, tables
 
+import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.backend.llvm.guarded_compares import GuardedCompares
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, const
+from kernelrt.ir.routine import is_call
 from kernelrt.loops.math.decompositions import MATH
+from kernelrt.schedule import schedule
+from kernelrt.schedule.types import KernelItem
 
 SPEC = DeviceSpec.neon()
 BINARY = {*BINARY_MATH, Op.MOD, Op.IDIV, Op.MAX, Op.MIN}
@@ -89,6 +94,17 @@ def test_signaling_nans_beside_numbers(dtype, size, build, run):
         out = np.zeros(size, dt.to_numpy(value.dtype))
         run(written(build, size, r, value), [out, x, y])
         np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.cases(30)
+@pytest.mark.parametrize("row", [pytest.param(row, id=f"{t}-{row.name}") for t, row in tables()])
+def test_kernels_of_operations(row):
+    arrays = draw(row, sizes(row))
+    tensors = [krt.tensor(a, dtype=krt.float32 if a.dtype.kind == "f" else None) for a in arrays]
+    out = [t.uop for t in leaves(row.call(krt, *tensors)) if isinstance(t, krt.Tensor)]
+    for item in schedule(out, device=SPEC).items:
+        if isinstance(item, KernelItem) and not is_call(item.ast):
+            assert not folded(item.ast)
 
 
 def compares(op, x, y, low, high):
