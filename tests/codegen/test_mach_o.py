@@ -66,12 +66,10 @@ def compiled(ast: UOp) -> None:
 
 @pytest.mark.cases(40)
 @pytest.mark.parametrize("row", EVERY)
-@pytest.mark.parametrize("dtype", [krt.float32, krt.float16], ids=str)
-def test_kernels_of_operations(row, dtype):
+def test_kernels_of_operations(row):
+    dtype = krt.float16 if row.half and len(row.name) % 2 else krt.float32  # of each, a half
     arrays = rows.draw(row, rows.sizes(row))
     tensors = [krt.tensor(a, dtype=dtype if a.dtype.kind == "f" else None) for a in arrays]
-    if dtype is krt.float16 and not row.half:
-        return
     out = [t.uop for t in rows.leaves(row.call(krt, *tensors)) if isinstance(t, krt.Tensor)]
     for item in schedule(out, device=MAC).items:
         if isinstance(item, KernelItem) and not is_call(item.ast):

@@ -94,8 +94,7 @@ class Text:
     def __init__(self, has_half: bool = True, folds_compares: bool = False) -> None:
         self.has_half = has_half
         self.folds_compares = folds_compares
-        if folds_compares:
-            self.emit = GuardedCompares(self._append, self._fence).emit  # type: ignore[method-assign]
+        self._guarded = GuardedCompares(self._append, self._fence) if folds_compares else None
         self.lines: list[str] = []
         self.known: dict[object, Value] = {}
         self.declarations: dict[str, str] = {}
@@ -109,7 +108,8 @@ class Text:
 
     def emit(self, instruction: str) -> str:
         """Append ``name = instruction``. Return the name."""
-        return self._append(instruction)
+        guarded = self._guarded
+        return self._append(instruction) if guarded is None else guarded.emit(instruction)
 
     def _append(self, instruction: str) -> str:
         name = self.name()
