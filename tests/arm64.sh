@@ -98,9 +98,8 @@ if [ ! -e "$work/made" ]; then
     say "packages of Python, and a cross compiler"
     number=${version#python}
     wheels=(--python-version "$number" --implementation cp --only-binary=:all: --target "$work/site")
-    for level in 17 26_0 27 28 31 34; do
-        tag=manylinux_2_$level
-        wheels+=(--platform "${tag%_0}_aarch64")
+    for libc in 2014 _2_17 _2_26 _2_27 _2_28 _2_31 _2_34; do
+        wheels+=(--platform "manylinux${libc}_aarch64")
     done
     "$python" -m venv "$work/venv"
     "$work/venv/bin/pip" install -q "cython>=3.1,<3.3" "setuptools>=77" numpy ziglang
@@ -119,9 +118,9 @@ find "$work/source" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
 cd "$work/source"
 compiler="$work/venv/bin/python -m ziglang cc -target aarch64-linux-gnu.2.28"
 headers="-I$root/usr/include/$version -I$work/headers -I$work/site/numpy/_core/include"
-cpython="cpython-${version#python3.}"
+export ZIG_GLOBAL_CACHE_DIR="$work/zig"
 CC="$compiler" LDSHARED="$compiler -shared" CFLAGS="$headers" \
-    SETUPTOOLS_EXT_SUFFIX=".cpython-3${cpython#cpython-}-aarch64-linux-gnu.so" \
+    SETUPTOOLS_EXT_SUFFIX=".cpython-3${version#python3.}-aarch64-linux-gnu.so" \
     "$work/venv/bin/python" setup.py -q build_ext --inplace > "$work/build.log" 2>&1 ||
     { tail -n 50 "$work/build.log"; exit 1; }
 
