@@ -9,6 +9,7 @@ import pytest
 from support.skip_list import Package
 
 import kernelrt as krt
+from kernelrt.device.spec import host
 from kernelrt.ir import Op, Variable, toposort
 
 torch = Package("torch")
@@ -169,4 +170,5 @@ def test_what_could_fail_or_does_not_fit_is_not_kept():
 
 
 def test_a_short_row_stays_in_registers():
-    assert arrays(kernels(krt.jit(lambda x: x.softmax(-1)), np.zeros((64, 4), np.float32))) == 0
+    short = np.zeros((64, min(4, host().lanes(4) // 2)), np.float32)  # shorter than a vector
+    assert arrays(kernels(krt.jit(lambda x: x.softmax(-1)), short)) == 0

@@ -159,8 +159,8 @@ def test_a_plan_may_be_held_to_one_thread():
 @pytest.mark.parametrize("kilobytes", [64, 256, 1024])
 def test_kernels_with_arrays_on_a_thread_with_a_small_stack(kilobytes):
     rng = np.random.default_rng(3)
-    a = rng.standard_normal((256, 1024)).astype(np.float32)
-    b = rng.standard_normal((1024, 1024)).astype(np.float32)
+    a = rng.standard_normal((256, 2048)).astype(np.float32)
+    b = rng.standard_normal((2048, 2048)).astype(np.float32)
     want = np.maximum(a.astype(np.float64) @ b, 0) @ b
     found = []
 
