@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.graphs import (
+    TARGET,
     Memory,
     add,
     alu,
@@ -22,7 +23,6 @@ from support.graphs import (
     shrink,
 )
 
-from kernelrt.device.spec import host
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.schedule.rewrite.materialize_padding import materialize_padding
 
@@ -88,9 +88,9 @@ def test_an_image_in_other_axes(mem: Memory) -> None:
 def test_what_is_wanted_or_padded_otherwise_is_copied(mem: Memory) -> None:
     x = relu(mem.random(4, 8, 20, 20))
     y = conv2d(x, mem.random(16, 8, 3, 3), padding=1)
-    assert materialize_padding([y, x], host()) == [y, x]
+    assert materialize_padding([y, x], TARGET) == [y, x]
     rows = pad(reshape(x, (4, 8, 400)), (0, 0), (0, 0), (1, 1))
-    assert materialize_padding([y, reduce(rows, Op.MAX, 0)], host())[0] is y
+    assert materialize_padding([y, reduce(rows, Op.MAX, 0)], TARGET)[0] is y
     check(mem, [y, x, reduce(rows, Op.MAX, 0)])
 
 
@@ -98,7 +98,7 @@ def test_small_images_are_padded_where_they_are_read(mem: Memory) -> None:
     x = relu(mem.random(1, 1, 3, 3))
     y = conv2d(x, mem.random(2, 1, 3, 3), padding=1)
     roots = [y, reduce(x, Op.ADD, 0, 2, 3)]
-    assert materialize_padding(roots, host()) == roots
+    assert materialize_padding(roots, TARGET) == roots
 
 
 @pytest.mark.parametrize(
