@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pytest
 from support.graphs import (
+    TARGET,
     Memory,
     add,
     alu,
@@ -274,7 +275,7 @@ def test_layers_are_kernels_of_their_own_where_their_matrices_gain_from_panels(
         v, w = transpose(v), transpose(w)
     else:
         v, w = reshape(v, (first, hidden)), reshape(w, (hidden, last))
-    plan = schedule([matmul(relu(matmul(x, v)), w)])
+    plan = schedule([matmul(relu(matmul(x, v)), w)], device=TARGET)
     sums = [any(n.op is Op.REDUCE for n in toposort([k.ast])) for k in plan.kernels]
     assert sum(sums) == kernels
 
@@ -293,7 +294,7 @@ def test_sums_of_products_that_are_reshaped_on_the_way(mem: Memory, turned: bool
 
 def test_rows_stay_in_the_kernel_where_a_buffer_would_fill_all_caches(mem: Memory) -> None:
     q, k, v = (mem.random(8192, 16) for _ in range(3))
-    plan = schedule([matmul(relu(matmul(q, transpose(k))), v)])
+    plan = schedule([matmul(relu(matmul(q, transpose(k))), v)], device=TARGET)
     assert plan.arena_size < 8192 * 16 * 4 * 2
 
 
@@ -364,7 +365,7 @@ def test_scheduling_leaves_nothing_to_the_collector(mem: Memory) -> None:
     gc.collect()
     gc.disable()
     try:
-        plan = schedule([z, relu(z)])
+        plan = schedule([z, relu(z)], device=TARGET)
         assert gc.collect() == 0
     finally:
         gc.enable()
