@@ -30,7 +30,7 @@ def test_rows_are_copied_for_16_registers(sizes, batch, dtype):
 
 
 @pytest.mark.parametrize("sizes", [
-    (512, 512, 128),  # too few columns to pay for the copy
+    (512, 512, 64),  # too few columns to pay for the copy
     (512, 64, 512),  # few lines, which stay in the L2 cache
     (784, 128, 512), (17, 512, 512),  # lines that map to many sets
 ])  # fmt: skip
