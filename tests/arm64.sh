@@ -124,17 +124,20 @@ CC="$compiler" LDSHARED="$compiler -shared" CFLAGS="$headers" \
     "$work/venv/bin/python" setup.py -q build_ext --inplace > "$work/build.log" 2>&1 ||
     { tail -n 50 "$work/build.log"; exit 1; }
 
-# A process that Python starts by sys.executable is emulated, too.
+# A process that Python starts by sys.executable is emulated, too, whatever its environment.
 cat > "$work/python" << END
 #!/bin/sh
 exec "$work/qemu" -cpu "\${ARM64_CPU:-max}" -L "$root" "$root/usr/bin/$version" "\$@"
 END
 chmod +x "$work/python"
-mkdir -p "$work/custom"
-echo "import sys; sys.executable = sys._base_executable = '$work/python'" \
-    > "$work/custom/sitecustomize.py"
-export ARM64_CPU=$cpu PYTHONPATH="$work/custom:$work/source:$work/site"
-unset PYTHONHOME VIRTUAL_ENV
+mkdir -p "$root/usr/lib/python3/dist-packages"
+cat > "$root/usr/lib/python3/dist-packages/kernelrt.pth" << END
+$work/source
+$work/site
+import sys; sys.executable = sys._base_executable = '$work/python'
+END
+export ARM64_CPU=$cpu
+unset PYTHONHOME PYTHONPATH VIRTUAL_ENV
 "$work/python" -c 'import platform, sys, llvmlite, numpy
 from kernelrt.device.spec import machine
 print(platform.machine(), "Python", sys.version.split()[0], "numpy", numpy.__version__,
