@@ -817,8 +817,8 @@ class ReductionMethods(_Below):
     def cumsum(self, dim: int, dtype: object = None) -> Self:
         """Return the cumulative sum along `dim`.
 
-        Blocks of 64 elements are summed as windows and their totals added recursively, so that n
-        elements cost about 64 n additions.
+        Up to 64 elements are summed as windows. Of more, so are blocks of 8, whose totals are added
+        recursively, so that n elements cost about 9 n additions.
 
         Parameters
         ----------
@@ -845,15 +845,17 @@ class ReductionMethods(_Below):
         sums = source.movedim(axis, -1)._cumsum_last().movedim(-1, axis)
         return self._of(sums.uop.cast(node.dtype))
 
-    def _cumsum_last(self, block: int = 64) -> Self:
+    def _cumsum_last(self, direct: int = 64) -> Self:
         *lead, size = self.dims
-        if dim_max(size) <= block:
+        if dim_max(size) <= direct:
             return self._running_windows(size)
-        rows = self._of(in_rows(self.uop, block, 0))
-        within = rows._running_windows(block)
-        totals = rows.sum(-1)._cumsum_last(block)
-        before = totals.pad((1, -1)).unsqueeze(-1)
-        whole = (within + before).reshape(*lead, build.volume(rows.dims[-2:])).uop
+        rows = self._of(in_rows(self.uop, _SUMMED, 0))
+        within = rows._running_windows(_SUMMED)
+        totals = rows.sum(-1)._cumsum_last(2 * _SUMMED)
+        # Stored, or each block would sum the totals before it again.
+        before = totals.pad((1, -1)).unsqueeze(-1).uop
+        stored = self._of(UOp(Op.CONTIGUOUS, before.dtype, (before,)))
+        whole = (within + stored).reshape(*lead, build.volume(rows.dims[-2:])).uop
         return self._of(build.shrink(whole, [*((0, d) for d in lead), (0, size)]))
 
     def _running_windows(self, size: Dim) -> Self:
@@ -867,6 +869,9 @@ class ReductionMethods(_Below):
 #: Number of positions along an axis that fit into 64 bits together with a 32-bit rank.
 _PLACES: Final = 1 << 32
 _MOST: Final = int(dt.int32.max)
+#: Elements of a block of a cumulative sum. Of 4, 8, 16, 32 and 64 the best for float32 and int64
+#: along either axis of 33 to 1024 columns (Zen 4, AVX2 and AVX-512).
+_SUMMED: Final = 8
 #: Elements along an axis, and of a tensor in traced and in eager code, from which on positions are
 #: searched by blocks. Eager code takes 40 us to build the larger graph, each time.
 _LEAST_SEARCHED: Final = 128
