@@ -462,3 +462,34 @@ def test_columns_are_no_rows(build):
     value = (build.load(x, k * 64 + i) - top).alu(Op.EXP)
     ast = build.sink(build.store(build.param(0, 64), i, build.reduce(Op.ADD, value, k)))
     assert at_once(ast) > 1
+
+
+def maxima(build, rows, width, dtype=dt.float32):
+    i, k = build.range(rows, 0), build.range(width, 1)
+    x = build.load(build.param(1, rows * width, dtype), i * width + k)
+    greatest = build.reduce(Op.MAX, x, k)
+    return build.sink(build.store(build.param(0, rows, dtype), i, greatest))
+
+
+@pytest.mark.parametrize("device", [DeviceSpec.avx2(), AVX512], ids=lambda d: d.cpu)
+def test_short_rows_from_memory_are_read_in_order(build, device):
+    width = device.lanes(4) * 4
+    near, far = (maxima(build, rows, width) for rows in (1024, 1 << 18))
+    places = []
+    for ast in (near, far):
+        lines = LLVMRenderer(device).render(ast).src.splitlines()
+        at = [line.rsplit("i64 ", 1) for line in lines if "= getelementptr float" in line]
+        places.append([int(number) for *_, number in at if number.isdigit()])
+    assert places[1] == sorted(places[1]) != []
+    assert places[0] != sorted(places[0])
+
+
+@pytest.mark.parametrize("device", [DeviceSpec.avx2(), AVX512], ids=lambda d: d.cpu)
+@pytest.mark.parametrize(("width", "alone"), [(64, False), (128, True), (512, True)])
+def test_rows_that_no_cache_holds_are_reduced_one_by_one(build, device, width, alone):
+    rows = device.l3_bytes // width
+    far, near = maxima(build, rows, width), maxima(build, rows // 8, width)
+    for ast, expected in ((far, alone), (near, False)):
+        tiling = Tiling.parse(LLVMRenderer(device).render(ast).variant, Analysis(ast))
+        [i] = Analysis(ast).sink.src[0].src[1:2]
+        assert (tiling.tile(i).factor == 1) is expected

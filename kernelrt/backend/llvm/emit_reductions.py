@@ -16,6 +16,7 @@ from kernelrt.errors import CompileError
 from kernelrt.ir.ops import Op, is_fused
 from kernelrt.loops.loop_ir import Pass
 from kernelrt.loops.passes.predication import LEAST_AT_ONCE
+from kernelrt.loops.passes.prefetch_streams import is_beyond
 from kernelrt.loops.tiles import lane_within, lanes_of, spread
 
 if TYPE_CHECKING:
@@ -338,14 +339,36 @@ class Accumulators:
     ) -> list[Value]:
         """Emit the elements at each of `points`."""
         out = list(carried)
-        for n, inner in enumerate(self.emitter.points(each.closed)):
-            for i, point in enumerate(points):
-                for local in each.fills:
-                    self._fill(local, {**point, **inner})
-                for g, u in enumerate(each.folds):
-                    slot = (g * len(points) + i) * copies + n % copies
-                    out[slot] = self._combine(u, out[slot], point, inner)
+        inside = list(enumerate(self.emitter.points(each.closed)))
+        around = list(enumerate(points))
+        pairs = [(inner, point) for inner in inside for point in around]
+        if self._reads_whole_rows(each):
+            pairs = [(inner, point) for point in around for inner in inside]
+        for (n, inner), (i, point) in pairs:
+            for local in each.fills:
+                self._fill(local, {**point, **inner})
+            for g, u in enumerate(each.folds):
+                slot = (g * len(points) + i) * copies + n % copies
+                out[slot] = self._combine(u, out[slot], point, inner)
         return out
+
+    def _reads_whole_rows(self, each: Pass) -> bool:
+        """Return whether a tile of `each` reads several rows from start to end, each row once.
+
+        Row by row, the processor then reads memory in order. Hardware prefetchers follow that, but
+        not 8 short rows that are read side by side: the maxima of 262144 rows of 64 float32 take
+        2.0 ms instead of 3.4 (AVX-512, Zen 4). Rows that the L2 cache holds gain nothing.
+        """
+        if each.vector is None or each.fills or each.zeros is not None:
+            return False
+        if any(part.trips != 1 for loop in each.loops() for part in loop.parts):
+            return False
+        info, outer = self.emitter.info, set(each.outer)
+        loads = [x for u in each.folds for x in info.loads(u.src[0])]
+        return all(
+            outer <= info.deps[x] and x.src[0].op is Op.PARAM and is_beyond(x, self.emitter.target)
+            for x in loads
+        )
 
     def _one_row(
         self, each: Pass, points: list[Point], copies: int, carried: list[Value]
