@@ -72,15 +72,38 @@ def _in_parts(node: UOp, device: DeviceSpec) -> UOp:
     for axis in axes:
         size = x.shape[axis]
         assert isinstance(size, int)
-        parts = next((p for p in range(wanted, 4 * wanted) if size % p == 0), None)
+        parts = _divisor(size, wanted)
         if parts is not None:
-            shape = (*x.shape[:axis], parts, size // parts, *x.shape[axis + 1 :])
-            inner = tuple(a + (a >= axis) for a in axes)
-            blocks = UOp(Op.RESHAPE, x.dtype, (x,), shape)
-            partial = UOp(Op.REDUCE_AXIS, node.dtype, (blocks,), (reducer, inner))
-            stored = UOp(Op.CONTIGUOUS, node.dtype, (partial,))
-            at = axis - sum(a < axis for a in axes)
-            whole = UOp(Op.REDUCE_AXIS, node.dtype, (stored,), (reducer, (at,)))
-            inherit(whole, node)
-            return whole
+            return _joined(node, axis, (parts, size // parts), 1)
+        below = x.shape[axis + 1] if axis + 1 in axes else 1
+        assert isinstance(below, int)
+        parts = _divisor(below, -(-wanted // size)) if 1 < size < wanted else None
+        if parts is not None:
+            # Split each of few rows, so that a part is a run of memory, not a strip of all rows.
+            return _joined(node, axis, (size, parts, below // parts), 2)
     return node
+
+
+def _divisor(size: int, least: int) -> int | None:
+    """Return the smallest divisor of `size` from `least` on, below four times `least`."""
+    return next((p for p in range(least, 4 * least) if size % p == 0), None)
+
+
+def _joined(node: UOp, axis: int, split: tuple[int, ...], kept: int) -> UOp:
+    """Return a reduction in parts, which are stored.
+
+    Axes of `node`'s operand, from `axis` on, are divided into those of `split`. The first `kept` of
+    them number the parts.
+    """
+    (x,), (reducer, axes) = node.src, node.arg
+    more = len(split) - kept
+    shape = (*x.shape[:axis], *split, *x.shape[axis + kept :])
+    inner = tuple(a if a < axis else a + more for a in axes if not axis <= a < axis + kept)
+    inner = tuple(sorted((*inner, *range(axis + kept, axis + len(split)))))
+    blocks = UOp(Op.RESHAPE, x.dtype, (x,), shape)
+    partial = UOp(Op.REDUCE_AXIS, node.dtype, (blocks,), (reducer, inner))
+    stored = UOp(Op.CONTIGUOUS, node.dtype, (partial,))
+    at = axis - sum(a < axis for a in axes)
+    whole = UOp(Op.REDUCE_AXIS, node.dtype, (stored,), (reducer, tuple(range(at, at + kept))))
+    inherit(whole, node)
+    return whole
