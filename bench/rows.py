@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,59 @@ def reductions() -> tuple[Work, ...]:
     return tuple(out)
 
 
+#: Searches and maxima by type, on one thread: name, axis (None for the whole tensor), types.
+SEARCHES = (
+    ("argmax", 1, ("float32", "float64", "int32", "int64", "uint8")),
+    ("argmin", None, ("float64", "uint8")),
+    ("max", 1, ("float32", "int64")),
+    ("cumsum", 0, ("float32",)),
+    ("cumsum", 1, ("float32", "int64")),
+    ("amax", 0, ("int64", "uint8")),
+    ("amax", None, ("float64", "uint8")),
+)
+
+
+def _numbers(dtype: str) -> Callable[[], list[NDArray[Any]]]:
+    def make() -> list[NDArray[Any]]:
+        rng = np.random.default_rng(0)
+        shape = (1024, 1024)
+        if dtype.startswith("float"):
+            return [rng.standard_normal(shape).astype(dtype)]
+        return [rng.integers(0, 200, shape, dtype)]
+
+    return make
+
+
+def _with_places(x: Any) -> Any:
+    values, places = x.max(1)
+    return values + places
+
+
+def searches() -> tuple[Work, ...]:
+    """Return positions, maxima and cumulative sums of 1024 x 1024 numbers of several types."""
+    out: list[Work] = []
+    for name, axis, dtypes in SEARCHES:
+        where = () if axis is None else (axis,)
+        words = "whole" if axis is None else f"along axis {axis}"
+        title = "max with indices" if name == "max" else name
+
+        def ours(x: Any, name: str = name, where: tuple[int, ...] = where) -> Any:
+            return _with_places(x) if name == "max" else getattr(x, name)(*where)
+
+        in_numpy: Any = None
+        if name != "max":
+            in_numpy = functools.partial(getattr(np, name), axis=axis)
+        out += [
+            Work(
+                f"{name}-{dtype}-{'whole' if axis is None else axis}",
+                f"{title} of 1024 x 1024 {dtype} {words}",
+                _numbers(dtype), ours, ours, numpy=in_numpy, aim=1.0, tolerance=1e-3, threads=(1,),
+            )
+            for dtype in dtypes
+        ]  # fmt: skip
+    return tuple(out)
+
+
 def functions() -> tuple[Work, ...]:
     """Return elementary functions of one million numbers."""
     names = ("exp", "log", "tanh", "erf", "gelu", "sin", "cos", "tan", "atan", "pow")
@@ -213,7 +267,7 @@ def works() -> tuple[Work, ...]:
     """Return all computations."""
     out = [work for shape in ROWS for work in over_rows(*shape)]
     out += [work for shape in LONG for work in statistics(*shape)]
-    out += [*reductions(), *functions()]
+    out += [*reductions(), *searches(), *functions()]
     for shape in ((12, 4, 64, 32), (1, 8, 512, 64), (1, 4, 128, 32)):
         out += [attention(*shape, gradient=gradient) for gradient in (False, True)]
     return tuple(out)
