@@ -217,7 +217,8 @@ def machine() -> str:
             versions.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return f"{cpu()}, {kernelrt.get_num_threads()} threads. {', '.join(versions)}.{blas()}"
+    threads = kernelrt.get_num_threads()
+    return f"{cpu()}, {threads} threads. {', '.join(versions)}.{blas()}{targets.described()}"
 
 
 def blas() -> str:
@@ -230,9 +231,8 @@ def blas() -> str:
     found = [each for each in threadpoolctl.threadpool_info() if "architecture" in each]
     kinds = dict.fromkeys(f"{each['internal_api']} for {each['architecture']}" for each in found)
     text = f" NumPy's products: {', '.join(kinds)}." if kinds else ""
-    if held := targets.described():
-        text += held
-    elif kind := os.environ.get("OPENBLAS_CORETYPE"):
+    kind = os.environ.get("OPENBLAS_CORETYPE")
+    if kind and not targets.described():
         text += f" OPENBLAS_CORETYPE={kind} is set: left to itself, NumPy may be faster."
     return text
 
