@@ -264,7 +264,7 @@ def costs_of(spec: DeviceSpec) -> Costs:
 
 
 def _target(spec: DeviceSpec) -> _Target:
-    if spec.triple.startswith(("aarch64", "arm64")):
+    if spec.is_arm64:
         return _NEON
     if spec.vector_bits >= 512:
         return _AVX512

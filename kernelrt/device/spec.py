@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
 
-__all__ = ["NATIVE", "SETTING", "TARGETS", "DeviceSpec", "host", "lacking", "machine"]
+__all__ = ["LINE", "NATIVE", "SETTING", "TARGETS", "DeviceSpec", "host", "lacking", "machine"]
 
 SETTING: Final = "KERNELRT_TARGET"
 """Environment variable that names the target of a process: a key of :data:`TARGETS`, or native."""
 NATIVE: Final = "native"
+LINE: Final = 64
+"""Bytes of a cache line."""
 
 _ARM64: Final = ("aarch64", "arm64")
 #: Features of every 64-bit Arm processor.
@@ -42,7 +44,6 @@ _KIB = 1024
 _L1_DEFAULT = 32 * _KIB
 _L2_DEFAULT = 512 * _KIB
 _L3_DEFAULT = 16 << 20
-_LINE = 64  # bytes of a cache line
 _L2_WAYS = 16  # assumed; processors have 4 to 20
 
 
@@ -113,26 +114,31 @@ class DeviceSpec:
         (True, False)
         """
         way = self.l2_bytes // _L2_WAYS
-        return lines > _L2_WAYS * way // max(_LINE, math.gcd(step_bytes, way))
+        return lines > _L2_WAYS * way // max(LINE, math.gcd(step_bytes, way))
 
     def has(self, feature: str) -> bool:
         """Return whether `feature` (``"avx512f"``, ``"fma"``) is enabled."""
         return f"+{feature}" in self.features.split(",")
 
     @property
+    def is_arm64(self) -> bool:
+        """Whether this is a 64-bit Arm processor."""
+        return self.triple.startswith(_ARM64)
+
+    @property
     def has_fma(self) -> bool:
         """Whether there is a fused multiply-add instruction."""
-        return self.triple.startswith(_ARM64) or self.has("fma")
+        return self.is_arm64 or self.has("fma")
 
     @property
     def has_half(self) -> bool:
         """Whether there is an instruction to convert float16 from and to float32."""
-        return self.triple.startswith(_ARM64) or self.has("f16c")
+        return self.is_arm64 or self.has("f16c")
 
     @property
     def folds_compares(self) -> bool:
         """Whether LLVM folds ``a >= c or b >= c`` so that it is wrong for signaling NaNs."""
-        return self.triple.startswith(_ARM64)
+        return self.is_arm64
 
     def dot_parts(self, *dtypes: DType) -> int:
         """Return how many numbers of a 32-bit word the dot-product instruction multiplies and adds.
@@ -154,7 +160,7 @@ class DeviceSpec:
         >>> DeviceSpec.avx2().dot_parts(dt.int8, dt.int16), DeviceSpec.neon().dot_parts(dt.int8)
         (2, 0)
         """
-        if self.triple.startswith(_ARM64):
+        if self.is_arm64:
             every = all(d.is_int and d.bits == 8 for d in dtypes)
             return 4 if every and self.has("dotprod") else 0
         if not self.triple.startswith("x86_64"):
@@ -177,7 +183,7 @@ class DeviceSpec:
         >>> DeviceSpec.neon_dot().multiplies_bytes(True, True)
         True
         """
-        if self.triple.startswith(_ARM64):
+        if self.is_arm64:
             return self.has("dotprod" if signed is other_signed else "i8mm")
         return signed is not other_signed
 

@@ -52,7 +52,7 @@ def _dot(b: Text, target: DeviceSpec, parts: object, values: list[Value]) -> Val
         floats = vector("float", width)
         name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * width}"
         text = b.call(name, floats, (floats, sums), (words, x), (words, y))
-    elif target.triple.startswith(("aarch64", "arm64")):
+    elif target.is_arm64:
         word = "usdot" if parts == 4 else _BY_SIGN[parts]
         bytes_ = vector("i8", 4 * width)
         left, right = (b.emit(f"bitcast {words} {v} to {bytes_}") for v in (x, y))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt.device.costs import costs_of
+from kernelrt.device.spec import LINE
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
@@ -51,8 +52,6 @@ __all__ = [
 #: both took half as long again. More rows than the L2 cache has ways would evict each other if they
 #: are powers of two apart.
 AHEAD = 8
-#: Bytes of a cache line.
-LINE = 64
 #: Bytes of a page: physical memory is contiguous within one.
 PAGE = 4096
 #: Bytes of a way of the L1 cache: addresses this far apart map to the same set. The cache is
