@@ -33,7 +33,7 @@ _LOAD = re.compile(r"\bld\w+")
 
 
 class Processor(NamedTuple):
-    """What a processor starts in a cycle, of vectors of 128 bits."""
+    """Issue rates of a processor: instructions a cycle, on vectors of 128 bits."""
 
     name: str
     multiply_adds: int

@@ -17,7 +17,7 @@ HELD: Final = "BENCH_TARGET"
 
 
 class _Names(NamedTuple):
-    """What each library calls an x86-64 level; empty if the library is left to itself."""
+    """The names of an x86-64 level in each library's variable."""
 
     openblas: str
     torch: str
@@ -52,8 +52,8 @@ def restart(target: str | None, threads: int | None) -> None:
     """
     wanted = {"KERNELRT_TARGET": target} if target else {}
     if threads:
-        names = ("KERNELRT", "OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM")
-        wanted |= {f"{name}_THREADS": str(threads) for name in names}
+        limits = ("KERNELRT", "OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM")
+        wanted |= {f"{name}_THREADS": str(threads) for name in limits}
     if not wanted or os.environ.get(HELD) is not None:
         return
     if target:

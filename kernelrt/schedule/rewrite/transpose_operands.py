@@ -76,7 +76,7 @@ def _transposed(node: UOp, device: DeviceSpec) -> UOp:
             copies = along in summed and columns in varies - others and rows >= _ROWS
             to = columns
         else:
-            [*_, to] = summed
+            to = node.arg[1][-1]
             copies = (
                 along in varies - others - summed
                 and columns not in varies

@@ -849,9 +849,9 @@ class ReductionMethods(_Below):
         *lead, size = self.dims
         if dim_max(size) <= direct:
             return self._running_windows(size)
-        rows = self._of(in_rows(self.uop, _SUMMED, 0))
-        within = rows._running_windows(_SUMMED)
-        totals = rows.sum(-1)._cumsum_last(2 * _SUMMED)
+        rows = self._of(in_rows(self.uop, _CUMSUM_BLOCK, 0))
+        within = rows._running_windows(_CUMSUM_BLOCK)
+        totals = rows.sum(-1)._cumsum_last(2 * _CUMSUM_BLOCK)
         # Stored, or each block would sum the totals before it again.
         before = totals.pad((1, -1)).unsqueeze(-1).uop
         stored = self._of(UOp(Op.CONTIGUOUS, before.dtype, (before,)))
@@ -871,7 +871,7 @@ _PLACES: Final = 1 << 32
 _MOST: Final = int(dt.int32.max)
 #: Elements of a block of a cumulative sum. Of 4, 8, 16, 32 and 64 the best for float32 and int64
 #: along either axis of 33 to 1024 columns (Zen 4, AVX2 and AVX-512).
-_SUMMED: Final = 8
+_CUMSUM_BLOCK: Final = 8
 #: Elements along an axis, and of a tensor in traced and in eager code, from which on positions are
 #: searched by blocks. Eager code takes 40 us to build the larger graph, each time.
 _LEAST_SEARCHED: Final = 128
@@ -884,9 +884,9 @@ _FOLLOWED: Final = ELEMENTWISE | MOVEMENT | {Op.DETACH}
 #: Bytes of a block of a row, and its most elements; bytes of a block if there is only one row. Of
 #: 64, 128, 256 and 512 bytes the best for 1024 columns and more of float32 and float64, and of 64,
 #: 128 and 256 elements for uint8 (Zen 4, AVX2 and AVX-512).
-_ROW: Final = 256
-_LONGEST: Final = 128
-_LINE: Final = 4096
+_BLOCK_BYTES: Final = 256
+_BLOCK_ELEMENTS: Final = 128
+_WHOLE_BLOCK_BYTES: Final = 4096
 
 
 def _like(x: UOp, number: int) -> UOp:
@@ -943,9 +943,9 @@ def _block(x: UOp, axis: int) -> int:
     least = _LEAST_TRACED if traced else _LEAST_EAGER
     if n < _LEAST_SEARCHED or count < least or _is_transposed(x):
         return 0
-    block = min(_LINE // size, n // 1024 * 64)
+    block = min(_WHOLE_BLOCK_BYTES // size, n // 1024 * 64)
     if last:
-        block = min(_LONGEST, _ROW // size, n // 64 * 16)
+        block = min(_BLOCK_ELEMENTS, _BLOCK_BYTES // size, n // 64 * 16)
     if n % block and not traced:
         return 0  # eager code of other sizes shares one plan, which has no blocks
     # From memory, the blocks to search arrive late. With mask registers, keys of 32-bit elements
@@ -961,7 +961,7 @@ def _block(x: UOp, axis: int) -> int:
 def _is_transposed(x: UOp) -> bool:
     """Return whether elements that are adjacent along the last axis of `x` are far apart in memory.
 
-    Of operations with several operands, the first operand counts.
+    Where an operation has several operands, the first one decides.
     """
     while x.src and x.op in _FOLLOWED:
         if x.op is Op.PERMUTE and x.arg[-1] != len(x.shape) - 1:
