@@ -217,16 +217,20 @@ cdef class Read:
         self.closed = array.array("d", closed)
 
     cdef void lines(
-        self, Tiles tiles, MachineModel model, double *count, double *sets, double *streams
+        self, Tiles tiles, MachineModel model, bint once, double *count, double *sets,
+        double *streams,
     ) noexcept:
-        """Count cache lines that a tile reads, their cache sets, and the separate streams."""
+        """Count cache lines that a tile reads, their cache sets, and the separate streams.
+
+        If `once` is true, count those that one iteration reads.
+        """
         cdef double runs = 1.0, spread = 1.0, side = 1.0, run = self.itemsize
         cdef double nbytes, size, of_run
         cdef int i
         for i in range(Py_SIZE(self.loops)):
             nbytes = self.nbytes.data.as_doubles[i]
             size = self.closed.data.as_doubles[i]
-            if size == 0:
+            if size == 0 or once:
                 size = tiles.factor(self.loops.data.as_ints[i])
             if nbytes <= max(run, model.line):
                 run += nbytes * (size - 1)
@@ -291,7 +295,7 @@ cdef class NestCost:
             own_iterations = 1.0
             for i in range(Py_SIZE(self.closed)):
                 own_iterations *= tiles.iterations(self.closed.data.as_ints[i])
-            step += self.waits() / own_iterations
+            step += self.waits() / own_iterations + self.conflicts()
         iterations = 1.0
         for i in range(Py_SIZE(self.around)):
             iterations *= tiles.iterations(self.around.data.as_ints[i])
@@ -399,15 +403,27 @@ cdef class NestCost:
         cdef MachineModel model = self.model
         cdef double count, sets, streams, all = 0.0, waited = 0.0
         for read in self.reads:
-            (<Read> read).lines(self.tiles, model, &count, &sets, &streams)
+            (<Read> read).lines(self.tiles, model, False, &count, &sets, &streams)
             all += count
         for read in self.reads:
-            (<Read> read).lines(self.tiles, model, &count, &sets, &streams)
-            if model.line * all > model.l1_bytes or count > floor(
-                sets * model.l1_bytes / (model.cache_sets * model.line)
-            ):
+            (<Read> read).lines(self.tiles, model, False, &count, &sets, &streams)
+            if model.line * all > model.l1_bytes or self.evicts(count, sets):
                 waited += count * (1.0 if streams > model.tracked_streams else model.late_fraction)
         return waited * model.wait_cycles
+
+    cdef double conflicts(self) noexcept:
+        """Return the cycles for which one iteration waits for lines that evict each other."""
+        cdef double count, sets, streams, waited = 0.0
+        for read in self.reads:
+            (<Read> read).lines(self.tiles, self.model, True, &count, &sets, &streams)
+            if self.evicts(count, sets):
+                waited += count
+        return waited * self.model.wait_cycles
+
+    cdef bint evicts(self, double count, double sets) noexcept:
+        """Return whether `count` lines in so many sets evict each other from the L1 cache."""
+        cdef MachineModel model = self.model
+        return count > floor(sets * model.l1_bytes / (model.cache_sets * model.line))
 
     cdef double charge(self) noexcept:
         """Return the factor on the cycles for the code size of copies of the body."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -221,6 +223,33 @@ def test_a_double_that_varies_with_no_loop_takes_no_lanes(build):
     source = LLVMRenderer(DeviceSpec.avx512()).render(ast).src
     assert "@llvm.fma.v16f32" in source
     assert "@llvm.fma.v8f32" not in source
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512"])
+def test_lines_of_one_iteration_fit_their_cache_set(target, build):
+    """Heads of an attention, multiplied with the weights of their projection.
+
+    Rows of two heads lie 8 kB apart, those of two batches 32 kB: all share a set.
+    """
+    from kernelrt.backend.llvm import LLVMRenderer
+    from kernelrt.device.spec import DeviceSpec
+
+    batch, row, column = build.range(12, 0), build.range(64, 1), build.range(128, 2)
+    head, t = build.range(4, 3), build.range(32, 4)
+    mixed = build.load(build.param(1, 12 * 8192), batch * 8192 + head * 2048 + row * 32 + t)
+    weight = build.load(build.param(2, 128 * 128), column * 128 + head * 32 + t)
+    total = build.reduce(Op.ADD, mixed * weight, head, t)
+    index = (batch * 64 + row) * 128 + column
+    ast: UOp = build.sink(build.store(build.param(0, 12 * 8192), index, total))
+    spec = getattr(DeviceSpec, target)()
+    outline = LLVMRenderer(spec).outline(ast)
+    at_once = {
+        loop: int(factor or 1)
+        for loop, factor in re.findall(r"for (\w+) in \d+(?: by (\d+))?", outline)
+    }
+    update = outline[: outline.rindex(" * local0")].rpartition("p1[")[2]
+    batch_loop, head_loop = (re.search(rf"(\w+) \* {n}\b", update)[1] for n in (8192, 2048))
+    assert at_once[batch_loop] * at_once[head_loop] <= spec.l1_bytes // 4096
 
 
 @pytest.mark.parametrize("columns", [False, True])
