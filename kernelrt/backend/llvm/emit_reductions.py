@@ -15,6 +15,7 @@ from kernelrt.backend.llvm.llvm_types import Value
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import Op, is_fused
 from kernelrt.loops.loop_ir import Pass
+from kernelrt.loops.passes.interleave import abreast
 from kernelrt.loops.passes.predication import LEAST_AT_ONCE
 from kernelrt.loops.passes.prefetch_streams import is_beyond
 from kernelrt.loops.tiles import lane_within, lanes_of, spread
@@ -344,13 +345,23 @@ class Accumulators:
         pairs = [(inner, point) for inner in inside for point in around]
         if self._reads_whole_rows(each):
             pairs = [(inner, point) for point in around for inner in inside]
-        for (n, inner), (i, point) in pairs:
+        roots = self._elements_of(each)
+        together = abreast(self.emitter.info, roots, self.emitter.target) if roots else 1
+        for at, ((n, inner), (i, point)) in enumerate(pairs):
+            if together > 1 and at % together == 0:
+                group = [{**p, **q} for (_, q), (_, p) in pairs[at : at + together]]
+                self.emitter.side_by_side(roots, group)
             for local in each.fills:
                 self._fill(local, {**point, **inner})
             for g, u in enumerate(each.folds):
                 slot = (g * len(points) + i) * copies + n % copies
                 out[slot] = self._combine(u, out[slot], point, inner)
         return out
+
+    def _elements_of(self, each: Pass) -> tuple[UOp, ...]:
+        """Return the values that a pass computes of an element: what it fills in and adds."""
+        added = (u.src[0].src if self._fuses(u) else u.src[:1] for u in each.folds)
+        return (*(local.src[0] for local in each.fills), *itertools.chain(*added))
 
     def _reads_whole_rows(self, each: Pass) -> bool:
         """Return whether a tile of `each` reads several rows from start to end, each row once.
@@ -414,17 +425,21 @@ class Accumulators:
         value = self.emitter.value(local.src[0], point)
         self.emitter.stores.fill(local, self.text.splat(value, lanes_of(point)), point)
 
+    def _fuses(self, u: UOp) -> bool:
+        """Return whether one instruction multiplies and adds the elements of the REDUCE `u`."""
+        x = u.src[0]
+        fused = is_fused(u.arg, x.op, is_float=x.dtype.is_float)
+        return fused and (x.op is Op.DOT or self.emitter.target.has_fma)
+
     def _combine(self, u: UOp, total: Value, outer: Point, inner: Point) -> Value:
         x = u.src[0]
         point = {**outer, **inner}
         mask = self.emitter.mask_of(inner)
-        target = self.emitter.target
-        fused = mask is None and is_fused(u.arg, x.op, is_float=x.dtype.is_float)
-        if fused and (x.op is Op.DOT or target.has_fma):
+        if mask is None and self._fuses(u):
             a, b = (self.emitter.value(s, point) for s in x.src)
             if max(a.lanes, b.lanes) == total.lanes:
                 if x.op is Op.DOT:
-                    return dot(self.text, target, x, [a, b], total)
+                    return dot(self.text, self.emitter.target, x, [a, b], total)
                 return alu(self.text, Op.FMA, u.dtype, [a, b, total])
         element = self.emitter.value(x, point)
         if total.lanes > 1 and element.lanes == 1:

@@ -192,13 +192,13 @@ class Emitter:
         for first in range(0, len(points), together):
             group = points[first : first + together]
             if len(group) > 1:
-                self._side_by_side(roots, group)
+                self.side_by_side(roots, group)
             for point in group:
                 values = self._values(roots, point)
                 for store, value in zip(step.nodes, values, strict=True):
                     self.stores.store(store, value, self.restrict(point, self.info.deps[store]))
 
-    def _side_by_side(self, roots: Sequence[UOp], points: Sequence[Point]) -> None:
+    def side_by_side(self, roots: Sequence[UOp], points: Sequence[Point]) -> None:
         """Emit the values of `roots` at all `points`, node by node, to interleave them."""
         for u in self.info.order(roots):
             if u.op is Op.COLD:

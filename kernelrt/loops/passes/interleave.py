@@ -4,7 +4,7 @@ The operations of a chain wait for each other: exp of a vector is a dozen of the
 each. An out-of-order core overlaps them with other vectors within its window: on Zen 5 some seven
 vectors of exp, half of the number it needs. If the code itself interleaves several vectors, the
 core finds independent work nearby: functions of one million numbers take 10 to 25 percent less
-time.
+time, and rows of softmax 15 to 20 percent (AVX2, Zen 4, which holds two to three vectors of exp).
 """
 
 from __future__ import annotations
