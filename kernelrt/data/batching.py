@@ -18,7 +18,7 @@ __all__ = ["Batches", "batches"]
 
 
 class Batches:
-    """Batches of rows of data; each iteration over it is one epoch.
+    """Batches of rows of data. Each iteration over this object is one epoch.
 
     Made by :func:`batches`.
 
@@ -131,6 +131,6 @@ def batches(
     [([0, 1], [0, 2]), ([2, 3], [4, 6]), ([4], [8])]
     """
     if not data:
-        raise ShapeError("data: expected at least one array")
+        raise ShapeError("data: expected at least one array, not none; call batches(x, y, ...)")
     return Batches(data[0] if len(data) == 1 else data, batch_size, shuffle=shuffle, seed=seed,
                    drop_last=drop_last)  # fmt: skip

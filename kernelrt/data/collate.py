@@ -47,7 +47,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     (['a', 'b'], [[1, 3], [2.5, 4.5]], 'float64')
     """
     if not batch:
-        raise ShapeError("batch: expected at least one sample")
+        raise ShapeError("batch: expected at least one sample, not an empty batch")
     return _joined(list(batch), "batch")
 
 
@@ -93,8 +93,13 @@ def _numbers(batch: list[Any], name: str) -> Tensor:
     try:
         return tensor(np.array(numbers, wide))
     except OverflowError:
+        i = next(
+            i for i, n in enumerate(numbers) if type(n) is int and not -(2**63) <= n < 2**63
+        )
+
         raise DTypeError(
-            f"{name}: an integer does not fit in int64; convert it to a float, or pass collate_fn="
+            f"{name}: sample {i} holds an integer that does not fit in int64; convert it to a "
+            "float, or pass collate_fn="
         ) from None
 
 
@@ -165,9 +170,9 @@ def _listed(batch: list[Any], name: str) -> Any:
 
 
 def computed(value: Any) -> Any:
-    """Compute the tensors in `value` and return it, so that graphs made of them start there.
+    """Compute the tensors in `value`, and return `value`; later graphs then begin at their values.
 
-    In a traced function tensors stay graphs.
+    In a traced function, tensors stay graphs.
     """
     if state.local.trace is None:
         lazy = [t for t in _tensors(value) if not t.is_realized]

@@ -1,4 +1,4 @@
-"""DataLoader: loads any data set in batches, ahead of their use."""
+"""DataLoader: loads batches of any data set before the program asks for them."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class DataLoader:
 
     Notes
     -----
-    The loader computes the tensors of each sample, then those of the batch. So the random draws and
-    slices that made a sample are not part of the graphs that use the batch.
+    The loader computes the tensors of each sample, then the tensors of the batch. So the random
+    draws and slices that made a sample do not become part of graphs that use the batch.
 
     Raises
     ------
@@ -123,7 +123,7 @@ class DataLoader:
         self._choose(shuffle, generator, seed)
 
     def _choose(self, shuffle: bool | None, generator: Any, seed: int | None) -> None:
-        """Set the samplers."""
+        """Check and set the samplers."""
         if self.batch_sampler is not None:
             if self.batch_size != 1 or shuffle or self.sampler is not None or self.drop_last:
                 raise ShapeError(
@@ -251,8 +251,8 @@ class _Slot:
     def comes(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for the batch; return whether it is there.
 
-        It waits in slices of 0.1 s: a signal that arrives just before a wait does not interrupt it,
-        so its handler runs only at the end of a slice.
+        The method waits in slices of 0.1 s. A signal that arrives just before a wait does not
+        interrupt the wait, so the handler of the signal runs only at the end of a slice.
         """
         end = time.monotonic() + timeout
         while (left := end - time.monotonic()) > 0:
@@ -293,7 +293,7 @@ def _work(
 def _ahead_of(
     tasks: Iterator[Callable[[], Any]], loader: DataLoader, workers: int
 ) -> Iterator[Any]:
-    """Yield the results of tasks in order; threads run them ahead of their use.
+    """Yield the results of tasks in order; threads run the tasks before the results are needed.
 
     The threads stop with the iterator: at its end, when it is closed or collected, or when an error
     or Ctrl-C passes through it. They are daemons, so that a thread that waits for data does not
@@ -318,7 +318,10 @@ def _ahead_of(
         while waiting:
             slot = waiting.popleft()
             if not slot.comes(loader.timeout or math.inf):
-                raise TimeoutError(f"DataLoader: no batch arrived within {loader.timeout} s")
+                raise TimeoutError(
+                    f"DataLoader: no batch arrived within {loader.timeout} s; pass a greater "
+                    "timeout, or timeout=0 to wait as long as it takes"
+                )
             if slot.error is not None:
                 if isinstance(slot.error, _End):
                     return

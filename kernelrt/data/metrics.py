@@ -49,7 +49,7 @@ def accuracy(predicted: Any, target: Any) -> float:
     """
     found, wanted = _labels(predicted, target)
     if not found.size:
-        raise ShapeError("predicted: expected at least one label")
+        raise ShapeError(f"predicted: expected at least one label, not shape {found.shape}")
     return float((found == wanted).mean())
 
 
@@ -65,8 +65,9 @@ def _labels(predicted: Any, target: Any) -> tuple[Array, Array]:
         )
     if found.dtype.kind == "f" and wanted.dtype.kind in "iub" and (found != np.floor(found)).any():
         raise DTypeError(
-            "predicted: expected integer labels in the shape of target; turn scores into labels "
-            "first, as in predicted > 0 for logits and predicted > 0.5 for probabilities"
+            f"predicted: expected integer labels, as target holds {wanted.dtype}, but predicted "
+            f"holds {found[found != np.floor(found)][0]}; turn scores into labels first, as in "
+            "predicted > 0 for logits and predicted > 0.5 for probabilities"
         )
     return found, wanted
 
@@ -76,19 +77,20 @@ def _of_logits(scores: Array, wanted: Array) -> Array:
     if not np.isin(wanted, (0, 1)).all():
         raise ShapeError(
             f"predicted: shape {(*scores.shape, 1)} has one score for each sample, but target has "
-            "labels other than 0 and 1; pass labels, or a score for each class"
+            f"labels other than 0 and 1, such as {wanted[~np.isin(wanted, (0, 1))][0]}; pass "
+            "labels, or a score for each class"
         )
     if scores.size and ((scores >= 0) & (scores <= 1)).all():
         raise ShapeError(
-            "predicted: there is one score for each sample, and all lie from 0 to 1, so they may "
-            "be logits or probabilities; pass labels, as predicted[..., 0] > 0 for logits and "
-            "predicted[..., 0] > 0.5 for probabilities"
+            f"predicted: shape {(*scores.shape, 1)} has one score for each sample, and all scores "
+            "lie from 0 to 1, so they may be logits or probabilities; pass labels, as "
+            "predicted[..., 0] > 0 for logits and predicted[..., 0] > 0.5 for probabilities"
         )
     return (scores > 0).astype(np.int64)
 
 
 def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) -> Array:
-    """Return counts of true classes (rows) and predicted classes (columns).
+    """Return how often each class (row) was predicted as each class (column).
 
     Parameters
     ----------
@@ -138,7 +140,7 @@ def _pair(predicted: Any, target: Any) -> tuple[Array, Array]:
             f"predicted: expected the shape {wanted.shape} of target, not {found.shape}"
         )
     if not found.size:
-        raise ShapeError("predicted: expected at least one number")
+        raise ShapeError(f"predicted: expected at least one number, not shape {found.shape}")
     return found.astype(np.float64), wanted.astype(np.float64)
 
 
@@ -199,7 +201,7 @@ def mean_absolute_error(predicted: Any, target: Any) -> float:
 
 
 def r2_score(predicted: Any, target: Any) -> float:
-    """Return the coefficient of determination: 1 is perfect, and it may be below 0.
+    """Return the coefficient of determination, R2: 1 for perfect predictions, possibly below 0.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The data set in the package: 1,797 handwritten digits."""
+"""The data set that kernelrt contains: 1,797 handwritten digits."""
 
 from __future__ import annotations
 

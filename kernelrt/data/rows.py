@@ -46,7 +46,7 @@ def count_of(data: object, name: str) -> int:
     for path, leaf in leaves(data, name):
         counts[path] = _rows(leaf, path)
     if not counts:
-        raise ShapeError(f"{name}: expected at least one array")
+        raise ShapeError(f"{name}: expected at least one array, not none")
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{path} has {n}" for path, n in counts.items())
         raise ShapeError(f"{name}: expected equal numbers of rows, but {told}")
@@ -57,9 +57,9 @@ def _rows(leaf: Any, path: str) -> int:
     shape = getattr(leaf, "shape", None)
     if shape is not None:
         if len(shape) == 0:
-            raise ShapeError(f"{path}: expected rows along a first axis, not a scalar")
+            raise ShapeError(f"{path}: expected rows along a first axis, not a scalar without axes")
         if not isinstance(shape[0], int | np.integer):
-            raise ShapeError(f"{path}: expected a fixed number of rows, not a dynamic size")
+            raise ShapeError(f"{path}: expected a fixed number of rows, not {shape[0]}")
         return int(shape[0])
     if isinstance(leaf, list):
         return len(leaf)
@@ -84,7 +84,7 @@ def take(data: Any, rows: Array | slice) -> Any:
 
 
 class _Held(NamedTuple):
-    """The values of a tensor as an array: NumPy selects rows without a plan for each count."""
+    """The values of a tensor as an array, from which NumPy selects rows without making plans."""
 
     array: Array
     dtype: DType
@@ -113,7 +113,7 @@ def as_array(value: Any, name: str) -> Array:
 
 
 def seed_of(seed: object, name: str = "seed") -> int | None:
-    """Return a seed after checking it."""
+    """Check a seed and return it."""
     if seed is None:
         return None
     number = whole(seed)
@@ -125,7 +125,7 @@ def seed_of(seed: object, name: str = "seed") -> int | None:
 
 
 def fresh_seed() -> int:
-    """Return a random number from kernelrt's stream, which :func:`kernelrt.manual_seed` seeds."""
+    """Return a random number of the generator that :func:`kernelrt.manual_seed` seeds."""
     order = randperm(16).numpy().astype(np.uint64)
     return int((order << np.arange(0, 64, 4, dtype=np.uint64)).sum() & np.uint64((1 << 62) - 1))
 
@@ -137,7 +137,7 @@ def generator_of(seed: int, epoch: int) -> np.random.Generator:
 
 
 def size_option(value: object, name: str) -> int:
-    """Return a size of at least 1 after checking it."""
+    """Check that a size is at least 1 and return it."""
     number = whole(value)
     if number is None:
         raise DTypeError(f"{name}: expected an int, not {type(value).__name__}")

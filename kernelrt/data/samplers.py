@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelrt.data.rows import fresh_seed, seed_of, size_option
 from kernelrt.data.sets import order_of
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DTypeError, ShapeError, a_type
 from kernelrt.tensor.nodes.arguments import flag
 
 __all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler"]
@@ -29,7 +29,9 @@ class Sampler:
     """
 
     def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError(f"{type(self).__name__} defines no __iter__")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no __iter__; a subclass of Sampler must define it"
+        )
 
 
 class SequentialSampler(Sampler):
@@ -164,6 +166,9 @@ class BatchSampler(Sampler):
 
     def __len__(self) -> int:
         if not isinstance(self.sampler, Sized):
-            raise ShapeError("sampler: len() needs a sampler with __len__")
+            raise ShapeError(
+                "sampler: len() of a BatchSampler needs a sampler with __len__, not "
+                f"{a_type(self.sampler)}"
+            )
         whole, rest = divmod(len(self.sampler), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)

@@ -38,10 +38,14 @@ class Dataset:
     """
 
     def __getitem__(self, index: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} defines no __getitem__")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no __getitem__; a subclass of Dataset must define it"
+        )
 
     def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} defines no __len__")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no __len__; a subclass of Dataset must define it"
+        )
 
 
 class IterableDataset:
@@ -57,7 +61,10 @@ class IterableDataset:
     """
 
     def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError(f"{type(self).__name__} defines no __iter__")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no __iter__; a subclass of IterableDataset must define "
+            "it"
+        )
 
 
 class TensorDataset(Dataset):
@@ -84,7 +91,7 @@ class TensorDataset(Dataset):
 
     def __init__(self, *tensors: Any) -> None:
         if not tensors:
-            raise ShapeError("tensors: expected at least one tensor or array")
+            raise ShapeError("tensors: expected at least one tensor or array, not none")
         self._count = count_of(tensors, "tensors")
         self.tensors = tensors
         self._held: Any = None
@@ -128,7 +135,7 @@ class TensorDataset(Dataset):
 def _position(index: int, count: int) -> int:
     """Return a checked, nonnegative index."""
     if not -count <= index < count:
-        raise IndexError(f"index {index} is out of range for {count} samples")
+        raise IndexError(f"index: {index} is out of range for a data set of {count} samples")
     return index % count
 
 
@@ -193,7 +200,7 @@ class ConcatDataset(Dataset):
 
     def __init__(self, datasets: Sequence[Any]) -> None:
         if not datasets:
-            raise ShapeError("datasets: expected at least one data set")
+            raise ShapeError("datasets: expected at least one data set, not an empty sequence")
         self.datasets = list(datasets)
         self._ends = np.cumsum([len(d) for d in self.datasets]).tolist()
 

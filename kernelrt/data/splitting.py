@@ -53,7 +53,7 @@ def train_test_split(
     [0, 1]
     """
     if not data:
-        raise ShapeError("data: expected at least one array")
+        raise ShapeError("data: expected at least one array, not none")
     rows = count_of(data, "data")
     train, test = _sizes(rows, train_size, test_size)
     rng = generator_of(_seed(seed), 0)
@@ -89,7 +89,8 @@ def _sizes(rows: int, train: float | None, test: float | None) -> tuple[int, int
     if trains < 1 or tests < 1 or trains + tests > rows:
         raise ShapeError(
             f"test_size, train_size: {rows} rows cannot be split into {trains} training rows and "
-            f"{tests} test rows"
+            f"{tests} test rows; each part needs at least one row, and the sum must not exceed "
+            f"{rows}"
         )
     return trains, tests
 
@@ -109,16 +110,19 @@ def _stratified(
     classes: np.ndarray[Any, Any], rows: int, train: int, test: int, rng: np.random.Generator
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     if classes.shape != (rows,):
-        raise ShapeError(f"stratify: expected shape ({rows},), not {classes.shape}")
+        raise ShapeError(
+            f"stratify: expected shape ({rows},), one class for each row, not {classes.shape}"
+        )
     names, which, counts = np.unique(classes, return_inverse=True, return_counts=True)
     if counts.min() < 2:
         raise ShapeError(
             f"stratify: class {names[counts.argmin()]} has only one row, but the training part and "
-            "the test part each need a row of every class"
+            "the test part each need a row of every class; leave out stratify, or that class"
         )
     if min(train, test) < len(names):
         raise ShapeError(
-            f"stratify: a part with {min(train, test)} rows cannot contain all {len(names)} classes"
+            f"stratify: a part with {min(train, test)} rows cannot contain all {len(names)} "
+            "classes; change test_size or train_size, or leave out stratify"
         )
     tests = _shared(counts, test)
     trains = np.minimum(_shared(counts, train), counts - tests)
@@ -135,7 +139,7 @@ def _stratified(
 
 
 def _shared(counts: np.ndarray[Any, Any], total: int) -> np.ndarray[Any, Any]:
-    """Divide `total` in proportion to `counts`; the greatest fractions are rounded up."""
+    """Divide `total` into whole numbers in proportion to `counts` (largest remainder method)."""
     exact = counts * (total / counts.sum())
     found: np.ndarray[Any, Any] = np.floor(exact).astype(np.int64)
     order = np.argsort(found - exact, kind="stable")

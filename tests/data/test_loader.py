@@ -380,7 +380,7 @@ def test_a_loader_in_a_traced_function_gives_graphs() -> None:
     ([(1, 2), "ab"], "batch: sample 1 holds a value of type str"),
     ([(1, 2), 3], "batch: sample 1 holds a value of type int"),
     ([{"a": 1}, 3], "batch: sample 1 holds a value of type int"),
-    ([{"a": 1}, {"a": 2**70}], r"batch\['a'\]: an integer does not fit in int64"),
+    ([{"a": 1}, {"a": 2**70}], r"\['a'\]: sample 1 holds an integer that does not fit in int64"),
     ([{"a": np.ones(2)}, {"a": np.ones(2) * 1j}], r"batch\['a'\]: expected numbers, not complex"),
 ])  # fmt: skip
 def test_samples_of_several_kinds_are_refused_by_field(samples, text):
