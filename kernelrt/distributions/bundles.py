@@ -49,9 +49,10 @@ class SoftmaxTransform(Transform):
 
 
 class StickBreakingTransform(Transform):
-    """Transform n numbers to n + 1 shares that sum to 1: each share takes a part of the rest.
+    """Transform n numbers to n + 1 shares that sum to 1 (stick breaking), along the last axis.
 
-    The numbers are the last axis. Zeros give equal shares.
+    Number i decides which fraction share i takes of what the shares before it leave. The last share
+    takes the rest. Zeros give equal shares.
 
     Examples
     --------
@@ -71,7 +72,7 @@ class StickBreakingTransform(Transform):
         return (*shape[:-1], static(shape[-1], "y") - 1)
 
     def _even(self, size: int, like: Tensor) -> Tensor:
-        """Return the logs of the numbers of shares that follow each share but the last."""
+        """Return, for each share but the last, the log of the number of shares after it."""
         return arange(size, 0, -1, dtype=like.dtype).log()
 
     def _call(self, x: Tensor) -> Tensor:
@@ -91,7 +92,7 @@ class StickBreakingTransform(Transform):
 
 
 class LowerCholeskyTransform(Transform):
-    """Transform a matrix to a lower triangular one, with the exponential of its diagonal.
+    """Transform a matrix to its lower triangle, with the exponentials of the diagonal elements.
 
     Examples
     --------
@@ -112,7 +113,7 @@ class LowerCholeskyTransform(Transform):
 
 
 class PositiveDefiniteTransform(Transform):
-    """Transform a matrix to a positive definite one, through its Cholesky factor.
+    """Transform a matrix to ``L @ L.mT``, where L is its :class:`LowerCholeskyTransform`.
 
     Examples
     --------
@@ -136,8 +137,10 @@ class PositiveDefiniteTransform(Transform):
 class CorrCholeskyTransform(Transform):
     """Transform n (n - 1) / 2 numbers to the Cholesky factor of an n x n correlation matrix.
 
-    The hyperbolic tangent of a number is the part that its element takes of the remaining length of
-    its row (Stan Reference Manual, Cholesky factors of correlation matrices).
+    The numbers belong to the elements below the diagonal, row by row. Each row of the result has
+    length 1. The hyperbolic tangent of a number is the ratio of its element to the length that the
+    elements before it in its row leave (Stan Reference Manual, Cholesky factors of correlation
+    matrices).
 
     Raises
     ------

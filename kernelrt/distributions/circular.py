@@ -32,8 +32,8 @@ _ROUNDS: Final = 20
 class VonMises(Distribution):
     """The von Mises distribution of angles.
 
-    Samples come from rejection sampling, with 20 rounds at once (Best and Fisher, Applied
-    Statistics 28, 1979).
+    Samples come from rejection sampling (Best and Fisher, Applied Statistics 28, 1979). The 20
+    candidates for a sample are drawn at once, and the first accepted one is the sample.
 
     The density of an angle x, with the concentration k and the modified Bessel function I0::
 

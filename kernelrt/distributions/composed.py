@@ -26,8 +26,8 @@ __all__ = ["Independent", "MixtureSameFamily"]
 class Independent(Distribution):
     """A distribution whose last batch axes become event axes.
 
-    Its :meth:`log_prob` and :meth:`entropy` are the sums of the base distribution's over the moved
-    axes.
+    Its :meth:`log_prob` and :meth:`entropy` are those of the base distribution, summed over the
+    moved axes.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ class MixtureSameFamily(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples: that of all components."""
+        """Constraint on the values of samples: they satisfy the constraints of all components."""
         return constraints.MixtureSameFamilyConstraint(self.component_distribution.support)
 
     def expand(self, batch_shape: Sequence[Dim]) -> MixtureSameFamily:

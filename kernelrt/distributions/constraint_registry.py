@@ -36,10 +36,11 @@ _F = TypeVar("_F", bound="Callable[[Any], Transform]")
 class ConstraintRegistry:
     """A table from constraints to functions that make their transforms.
 
-    ``transform_to`` and ``biject_to`` are its instances. A transform of the first maps any real
-    numbers, as from an optimizer, to allowed values. A transform of the second is also bijective
-    and has a log absolute Jacobian determinant, as a sampler needs it. The two differ for
-    ``simplex``; of the matrix constraints, ``biject_to`` has ``corr_cholesky`` only.
+    There are two instances. The transforms of ``transform_to`` map any real numbers to allowed
+    values, for parameters that an optimizer updates. The transforms of ``biject_to`` are also
+    bijective and have a log absolute Jacobian determinant, for samplers. The two tables have
+    different transforms for ``simplex``. Of the matrix constraints, ``biject_to`` has only
+    ``corr_cholesky``.
 
     Examples
     --------

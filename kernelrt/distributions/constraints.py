@@ -85,7 +85,9 @@ class Constraint:
         [True, False]
         """
         if self._check is None:
-            raise NotImplementedError(f"{type(self).__name__} defines no check")
+            raise NotImplementedError(
+                f"{type(self).__name__} defines no check; a subclass of Constraint must define it"
+            )
         return self._check(value)
 
     def __repr__(self) -> str:
@@ -126,7 +128,7 @@ class Dependent(Constraint):
 
 
 class DependentProperty(property, Dependent):
-    """A property that returns a constraint; on the class, it is a dependent constraint.
+    """A property that is a constraint for an instance, and a dependent constraint for the class.
 
     Parameters
     ----------
@@ -161,7 +163,7 @@ class DependentProperty(property, Dependent):
 
 
 def is_dependent(constraint: object) -> bool:
-    """Return whether a constraint depends on other values and so cannot check any by itself.
+    """Return whether a constraint depends on other values, so that it cannot check values alone.
 
     Parameters
     ----------
@@ -286,7 +288,7 @@ class Interval(Constraint):
 
 
 class HalfOpenInterval(Interval):
-    """A number in an interval without its upper end.
+    """A number in a half-open interval, which contains its lower end but not its upper end.
 
     Parameters
     ----------
@@ -514,7 +516,7 @@ def _is_positive_semidefinite(x: Any) -> Any:
 
 
 def _like(value: Tensor | float, x: Any) -> Any:
-    """Return an interval's end as an array if it is compared with an array."""
+    """Return the end of an interval as an array if `value` is an array."""
     if isinstance(value, Tensor) and not isinstance(x, Tensor):
         return value.numpy()
     return value

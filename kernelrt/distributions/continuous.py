@@ -389,7 +389,9 @@ class Uniform(Distribution):
         self.low, self.high = as_params(low=low, high=high)
         super().__init__(self.low.dims, (), validate_args)
         if self._validates and not is_tracing() and not bool((self.low < self.high).all().item()):
-            raise ShapeError("low, high: Uniform expected low < high for all elements")
+            place = (self.low < self.high).reshape(-1).int().argmin()
+            low, high = (end.reshape(-1)[place].item() for end in (self.low, self.high))
+            raise ShapeError(f"low, high: Uniform expected low < high, not {low} and {high}")
 
     @property
     def support(self) -> Constraint:
@@ -403,7 +405,7 @@ class Uniform(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The mode: NaN, since all values are equally likely."""
+        """The mode: NaN, because all values are equally likely."""
         return full_like(self.low, math.nan)
 
     @property

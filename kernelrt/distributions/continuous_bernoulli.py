@@ -50,7 +50,7 @@ def _series(a: Tensor, coefficients: Sequence[float]) -> Tensor:
 
 
 def _by_size(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (a < 1, `a` where it is small, `a` where it is not); elsewhere harmless values."""
+    """Return (a < 1, `a` where it is below 1, `a` elsewhere), with harmless values in the gaps."""
     small = a < 1
     return small, where(small, a, 0.0), where(small, 1.0, a)
 
@@ -75,7 +75,7 @@ def _mean(t: Tensor) -> Tensor:
 
 
 def _magnitude(t: Tensor) -> Tensor:
-    """Return the absolute value. Its derivative at 0 is that of one side, as in :func:`_above`."""
+    """Return the absolute value, whose derivative at 0 is one-sided, as in :func:`_above`."""
     return where(t > 0, t, -t)
 
 
@@ -114,10 +114,10 @@ def _quantile_rule(node: UOp, g: UOp, i: int) -> UOp:
 class ContinuousBernoulli(Chances):
     """Numbers from 0 to 1 with a density proportional to ``probs**x * (1 - probs)**(1 - x)``.
 
-    It is the proper likelihood for autoencoders that apply binary cross entropy to gray values. The
-    batch shape is that of the parameter; an event is a number. PyTorch approximates near a
-    probability of one half: by a series, and in ``cdf`` and samples by the uniform distribution.
-    Here all functions are exact.
+    This distribution is the proper likelihood for autoencoders that apply binary cross entropy to
+    gray values. The batch shape is the shape of the parameter; an event is a number. If `probs` is
+    near one half, PyTorch approximates: by a series, and in ``cdf`` and samples by the uniform
+    distribution. In kernelrt all functions are exact.
 
     Parameters
     ----------

@@ -34,8 +34,10 @@ __all__ = ["Binomial", "Geometric", "Multinomial", "NegativeBinomial", "Poisson"
 class Poisson(Distribution):
     """The Poisson distribution.
 
-    Below a mean of 10 a sample counts exponential gaps. Above, it comes from rejection sampling
-    with 16 rounds at once; 1 in 2e8 samples is the mean instead.
+    If the mean is below 10, a sample counts the events in a unit of time, whose gaps are drawn from
+    the exponential distribution. Otherwise samples come from rejection sampling: 16 candidates for
+    a sample are drawn at once. If none is accepted (in 1 of 2e8 samples), the sample is the mean,
+    rounded down.
 
     The probability of a whole number ``k >= 0`` is ``rate**k * exp(-rate) / k!``.
 
@@ -161,8 +163,10 @@ class Geometric(Chances):
 class Binomial(Chances):
     """The binomial distribution: the number of successes in a number of trials.
 
-    If the mean number of successes or failures is below 10, a sample counts gaps. Otherwise it
-    comes from rejection sampling with 16 rounds at once; 1 in 2e8 samples is the mode instead.
+    If the mean number of successes, or of failures, is below 10, the gaps between them are drawn
+    from the geometric distribution and counted. Otherwise samples come from rejection sampling: 16
+    candidates for a sample are drawn at once. If none is accepted (in 1 of 2e8 samples), the sample
+    is the mode.
 
     The probability of a whole number k from 0 to n, with n the `total_count`::
 
@@ -275,7 +279,7 @@ class Binomial(Chances):
 class NegativeBinomial(Chances):
     """The negative binomial distribution: the number of successes before a number of failures.
 
-    Samples are Poisson variates whose rates are gamma variates.
+    A sample is a Poisson variate whose rate is a gamma variate.
 
     The probability of a whole number ``k >= 0``, with n the `total_count`::
 
@@ -346,7 +350,7 @@ class NegativeBinomial(Chances):
 class Multinomial(OverCategories):
     """The multinomial distribution: the counts of categories in a number of draws.
 
-    The event shape is (n,) for n categories, and the batch shape that of the other axes. The
+    The event shape is (n,) for n categories. The batch shape is the shape of the other axes. The
     probability of counts k with the sum `total_count`::
 
         total_count! / prod(k!) * prod(probs**k)

@@ -29,7 +29,10 @@ __all__ = ["Bernoulli", "Categorical", "Chances", "OneHotCategorical",
 
 def _one_of(kind: str, probs: object, logits: object) -> None:
     if (probs is None) == (logits is None):
-        raise ShapeError(f"probs, logits: {kind} takes exactly one of them")
+        raise ShapeError(
+            f"probs, logits: {kind} takes exactly one of them, not "
+            f"{'both' if logits is not None else 'none'}"
+        )
 
 
 def _safe(probs: Tensor) -> Tensor:
@@ -50,7 +53,7 @@ class Chances(Distribution):
         return super()._given("_" + name) if held is None else held
 
     def _hold(self, probs: Any, logits: Any, **others: Any) -> list[Tensor]:
-        """Keep the given one of `probs` and `logits`; return it and `others` in one shape."""
+        """Keep `probs` or `logits`, whichever is given; return it and `others` in one shape."""
         _one_of(type(self).__name__, probs, logits)
         name = "logits" if probs is None else "probs"
         held, *rest = as_params(**{name: logits if probs is None else probs}, **others)
@@ -118,7 +121,7 @@ class Bernoulli(Chances):
 
     @property
     def mode(self) -> Tensor:
-        """The mode: the likelier of 0 and 1, NaN for a probability of one half."""
+        """The mode: 0 or 1, whichever is more likely; NaN for a probability of one half."""
         probs = self.probs
         return where(probs == 0.5, math.nan, (probs >= 0.5).cast(probs.dtype))
 

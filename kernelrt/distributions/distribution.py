@@ -35,19 +35,19 @@ class UnsupportedError(KernelrtError, NotImplementedError):
 
     Examples
     --------
-    >>> krt.distributions.Poisson(1.0).entropy()
+    >>> krt.distributions.Poisson(1.0).entropy()  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    kernelrt.distributions.distribution.UnsupportedError: Poisson has no entropy in closed form
+    kernelrt.distributions.distribution.UnsupportedError: Poisson has no entropy in closed form...
     """
 
 
 class Distribution:
     """Base class of distributions.
 
-    A subclass defines :meth:`log_prob`, and :meth:`rsample` or :meth:`sample`. The subclasses here
-    broadcast their parameters to one shape. It is the batch shape, followed by the event shape if
-    one sample is a vector or a matrix. Parameters that are numbers are float32, or have the type of
-    those that are tensors.
+    A subclass defines :meth:`log_prob`, and :meth:`rsample` or :meth:`sample`. The
+    distributions of this package broadcast their parameters to one shape: the batch shape, followed
+    by the event shape if one sample is a vector or a matrix. Parameters that are numbers become
+    tensors: float32, or of the type of the other parameters if these are tensors.
 
     Parameters
     ----------
@@ -193,22 +193,30 @@ class Distribution:
         >>> krt.distributions.Uniform(0.0, 2.0).support
         Interval(a number from 0.0 to 2.0)
         """
-        raise UnsupportedError(f"{type(self).__name__} defines no support")
+        raise UnsupportedError(
+            f"{type(self).__name__} defines no support; a subclass of Distribution must define it"
+        )
 
     @property
     def mean(self) -> Tensor:
         """The mean, of shape ``(*batch_shape, *event_shape)``."""
-        raise UnsupportedError(f"{type(self).__name__} has no mean in closed form")
+        raise UnsupportedError(
+            f"{type(self).__name__} has no mean in closed form; estimate it from samples"
+        )
 
     @property
     def mode(self) -> Tensor:
         """The mode: the value of the highest density or probability."""
-        raise UnsupportedError(f"{type(self).__name__} has no mode in closed form")
+        raise UnsupportedError(
+            f"{type(self).__name__} has no mode in closed form; estimate it from samples"
+        )
 
     @property
     def variance(self) -> Tensor:
         """The variance of each element, of shape ``(*batch_shape, *event_shape)``."""
-        raise UnsupportedError(f"{type(self).__name__} has no variance in closed form")
+        raise UnsupportedError(
+            f"{type(self).__name__} has no variance in closed form; estimate it from samples"
+        )
 
     @property
     def stddev(self) -> Tensor:
@@ -240,7 +248,9 @@ class Distribution:
         >>> krt.distributions.Exponential(1.0).log_prob(krt.tensor([0.0, 3.0])).tolist()
         [0.0, -3.0]
         """
-        raise UnsupportedError(f"{type(self).__name__} has no log_prob")
+        raise UnsupportedError(
+            f"{type(self).__name__} defines no log_prob; a subclass of Distribution must define it"
+        )
 
     def cdf(self, value: Any) -> Tensor:  # noqa: ARG002 - for subclasses
         """Return the cumulative probability of `value`.
@@ -267,7 +277,9 @@ class Distribution:
         >>> krt.distributions.Uniform(0.0, 4.0).cdf(krt.tensor([1.0, 2.0])).tolist()
         [0.25, 0.5]
         """
-        raise UnsupportedError(f"{type(self).__name__} has no cdf in closed form")
+        raise UnsupportedError(
+            f"{type(self).__name__} has no cdf in closed form; estimate it from samples"
+        )
 
     def icdf(self, value: Any) -> Tensor:  # noqa: ARG002 - for subclasses
         """Return the quantile of the cumulative probability `value`: the inverse of :meth:`cdf`.
@@ -294,7 +306,9 @@ class Distribution:
         >>> krt.distributions.Uniform(0.0, 4.0).icdf(krt.tensor([0.25, 0.5])).tolist()
         [1.0, 2.0]
         """
-        raise UnsupportedError(f"{type(self).__name__} has no icdf in closed form")
+        raise UnsupportedError(
+            f"{type(self).__name__} has no icdf in closed form; estimate quantiles from samples"
+        )
 
     def entropy(self) -> Tensor:
         """Return the entropy, in nats.
@@ -314,7 +328,10 @@ class Distribution:
         >>> krt.distributions.Uniform(0.0, 1.0).entropy().item()
         0.0
         """
-        raise UnsupportedError(f"{type(self).__name__} has no entropy in closed form")
+        raise UnsupportedError(
+            f"{type(self).__name__} has no entropy in closed form; estimate it as the mean of "
+            "-log_prob(x) of samples x"
+        )
 
     def perplexity(self) -> Tensor:
         """Return the exponential of the entropy.
@@ -355,14 +372,17 @@ class Distribution:
         >>> krt.distributions.Bernoulli(krt.tensor([0.25, 0.5])).enumerate_support().tolist()
         [[0.0, 0.0], [1.0, 1.0]]
         """
-        raise UnsupportedError(f"{type(self).__name__} has no finite support")
+        raise UnsupportedError(
+            f"{type(self).__name__} has no finite support, so its values cannot be listed; draw "
+            "samples instead"
+        )
 
     # ---- draws
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
         """Draw samples without gradients.
 
-        The draws follow :func:`kernelrt.manual_seed`; each run of a jitted function draws new
+        :func:`kernelrt.manual_seed` sets the seed. Each call of a jitted function draws new
         samples.
 
         Parameters
@@ -451,9 +471,12 @@ class Distribution:
 
 
 def static(size: Dim, name: str) -> int:
-    """Return a size, which has to be a fixed number."""
+    """Return a size as an int; raise ShapeError if it is dynamic."""
     if not isinstance(size, int):
-        raise ShapeError(f"{name}: the event size must be fixed, not known only at run time")
+        raise ShapeError(
+            f"{name}: expected an event size that is fixed, not {size}, which is known only at run "
+            "time"
+        )
     return size
 
 
@@ -464,7 +487,7 @@ def _text(value: Any) -> str:
 
 
 def as_params(**given: Any) -> list[Tensor]:
-    """Return parameters as floating tensors of one shape; numbers take the tensors' type."""
+    """Return parameters as floating tensors of one shape; numbers get the type of the tensors."""
     kinds = [v.dtype for v in given.values() if isinstance(v, Tensor)]
     arrays = [tensor(v).dtype for v in given.values() if isinstance(v, np.ndarray | np.generic)]
     floats = [k for k in (*kinds, *arrays) if k.is_float]

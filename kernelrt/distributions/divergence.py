@@ -353,7 +353,7 @@ def _continuous_bernoulli_uniform(p: ContinuousBernoulli, q: Uniform) -> Tensor:
 
 
 def _infinite(p: Distribution, _q: Distribution) -> Tensor:
-    """Return infinity: q has no density at some samples of p, whatever the parameters."""
+    """Return infinity, because q has no density at some samples of p, whatever the parameters."""
     return full_like(p.mean, math.inf)
 
 

@@ -33,8 +33,8 @@ __all__ = ["LKJCholesky", "Wishart"]
 class Wishart(Factored):
     """The Wishart distribution: sums of outer products of normal vectors.
 
-    It is that of ``sum(z z^T)`` over `df` normal vectors z with the given covariance, for a whole
-    `df`. Samples use the Bartlett decomposition (1933) and have gradients.
+    For a whole `df`, a sample is distributed like ``sum(z z^T)`` over `df` normal vectors z with
+    the given covariance. Samples are drawn by the Bartlett decomposition (1933) and have gradients.
 
     The event shape is (n, n), and the batch shape is that of the other axes of the parameters. The
     density of a symmetric positive definite matrix x, with the covariance V, its determinant
@@ -105,7 +105,7 @@ class Wishart(Factored):
 
     @property
     def mode(self) -> Tensor:
-        """The mode; NaN for up to n + 1 degrees of freedom."""
+        """The mode; NaN if `df` is at most n + 1."""
         factor = self._df - self._side - 1
         return where(factor > 0, factor, math.nan) * self.covariance_matrix
 

@@ -67,7 +67,10 @@ class Factored(Distribution):
         kind = type(self).__name__
         named = [(name, value) for name, value in given.items() if value is not None]
         if len(named) != 1:
-            raise ShapeError(f"{', '.join(given)}: {kind} takes exactly one of them")
+            raise ShapeError(
+                f"{', '.join(given)}: {kind} takes exactly one of them, not "
+                f"{' and '.join(name for name, _ in named) or 'none'}"
+            )
         name, value = named[0]
         (matrix,) = as_params(**{name: value})
         side = matrix.dims[-1] if size is None and matrix.ndim else size
@@ -141,7 +144,7 @@ class NormalVectors(Distribution):
         raise NotImplementedError
 
     def _spread(self) -> tuple[Tensor, Tensor | None]:
-        """Return (F, d) with the covariance ``F @ F.mT + diag(d)``; None for d is 0."""
+        """Return (F, d): the covariance is ``F @ F.mT + diag(d)``. If d is None, it counts as 0."""
         raise NotImplementedError
 
     def divergence(self, other: NormalVectors) -> Tensor:
@@ -259,8 +262,9 @@ class LowRankMultivariateNormal(NormalVectors):
     """The multivariate normal distribution with a low-rank plus diagonal covariance.
 
     The covariance is ``cov_factor @ cov_factor.mT + diag(cov_diag)``. Densities need only a
-    Cholesky factor of shape (m, m) (the Woodbury identity), so vectors may be long. The batch shape
-    is that of the parameters together, without the axes named below; the event shape is (n,).
+    Cholesky factor of shape (m, m) (the Woodbury identity), so vectors may be long. The batch
+    shape is the shape to which the parameters broadcast, without the axes n and m. The event shape
+    is (n,).
 
     Parameters
     ----------
@@ -354,7 +358,7 @@ class LowRankMultivariateNormal(NormalVectors):
         return self.cov_diag.reciprocal().diag_embed() - bent.mT @ bent
 
     def _bent(self) -> Tensor:
-        """Return the B with precision ``diag(1 / cov_diag) - B.mT @ B``."""
+        """Return the matrix B for which ``diag(1 / cov_diag) - B.mT @ B`` is the precision."""
         return solve_lower(self._inner, (self.cov_factor / self.cov_diag.unsqueeze(-1)).mT)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:

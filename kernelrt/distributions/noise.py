@@ -1,7 +1,8 @@
 """Draws gamma variates, with a fixed number of rejection rounds.
 
-Shapes are static and nothing waits for values, so a draw is part of a plan like any operation. All
-candidates of an element are drawn at once; the first accepted one is the result.
+Shapes are static, and no step depends on the values drawn so far. So a draw can be part of a plan
+like any other operation. All candidates of an element are drawn at once; the first accepted one is
+the result.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ def inside(drawn: Tensor, most: float | None = None) -> Tensor:
 def log_gamma(alpha: Tensor, shape: Shape) -> Tensor:
     """Return logs of standard gamma variates of shape `shape`, to which `alpha` is broadcast.
 
-    Marsaglia and Tsang (ACM TOMS 26, 2000); for alpha below 1, multiplied by a power of a uniform
-    number (their section 6). The log does not underflow for a small alpha. Gradients flow to alpha
-    by implicit reparameterization (Figurnov, Mohamed, Mnih, arXiv:1805.08498).
+    The method is that of Marsaglia and Tsang (ACM TOMS 26, 2000). For alpha below 1, a variate for
+    alpha + 1 is multiplied by a power of a uniform number (their section 6). The log does not
+    underflow for a small alpha. Gradients flow to alpha by implicit reparameterization (Figurnov,
+    Mohamed, Mnih, arXiv:1805.08498).
     """
     alpha = alpha.expand(shape)
     kind = dt.float64 if alpha.dtype is dt.float64 else dt.float32
@@ -79,7 +81,7 @@ def log_gamma(alpha: Tensor, shape: Shape) -> Tensor:
 
 @operation
 def _reparameterized(drawn: Tensor, alpha: Tensor) -> Tensor:
-    """Return `drawn` with its gradient by alpha attached."""
+    """Return `drawn`, with the rule of its gradient with respect to alpha attached."""
     return drawn._of(custom(drawn.uop, _implicit_rule, alpha.uop))  # noqa: SLF001 - an operation
 
 
@@ -93,7 +95,8 @@ def _implicit_rule(node: UOp, g: UOp, _i: int) -> UOp:
 def _nodes() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return nodes and weights for integrals over (0, inf) of exponentially decaying functions.
 
-    w = exp(t - exp(-t)) by the trapezoidal rule in t (Takahasi and Mori, 1974).
+    The substitution ``w = exp(t - exp(-t))`` is integrated by the trapezoidal rule in t (Takahasi
+    and Mori, 1974).
     """
     t = np.arange(-3.2, 5.3, 0.125)
     w = np.exp(t - np.exp(-t))
@@ -108,10 +111,11 @@ _TERMS: Final = 19
 def log_gamma_derivative(y: Tensor, alpha: Tensor) -> Tensor:
     """Return the derivative of `y`, the log of a gamma variate, by alpha at constant probability.
 
-    With P the cumulative probability and p the density at x = exp(y), it is -(dP/dalpha) / (x p).
-    For x below 1 it comes from a series. Otherwise it is the integral of dp/dalpha = p (log t -
-    digamma(alpha)) over t = x exp(-w), w > 0, or over t = x exp(w) for x above alpha, by quadrature
-    with a relative error below 1e-7.
+    Let P be the cumulative probability and p the density at ``x = exp(y)``. Then the derivative is
+    ``-(dP/dalpha) / (x * p)``. For x below 1, a series gives dP/dalpha. Otherwise dP/dalpha is the
+    integral of ``dp/dalpha = p * (log(t) - digamma(alpha))``, by quadrature with a relative error
+    below 1e-7: over ``t = x * exp(-w)`` with ``w > 0``, or for x above alpha, over
+    ``t = x * exp(w)``.
     """
     x = y.exp()
     score = y.unsqueeze(-1) - alpha.unsqueeze(-1).digamma()
@@ -124,7 +128,8 @@ def log_gamma_derivative(y: Tensor, alpha: Tensor) -> Tensor:
 def _series(x: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sum of ``x**n / ((alpha + 1) ... (alpha + n))`` over n, and its alpha derivative.
 
-    Times ``x**alpha exp(-x) / Gamma(alpha + 1)`` the sum is the probability below x. For x below 1.
+    The sum times ``x**alpha * exp(-x) / Gamma(alpha + 1)`` is the probability of values below x. It
+    is accurate for x below 1.
     """
     below = alpha.unsqueeze(-1) + tensor(np.arange(1.0, _TERMS), dtype=alpha.dtype)
     terms = (x.clamp(max=1).unsqueeze(-1) / below).cumprod(-1)
@@ -151,9 +156,10 @@ def _tail_integral(x: Tensor, alpha: Tensor, score: Tensor | None) -> tuple[Tens
 
 @operation
 def incomplete_gamma(x: Tensor, alpha: Tensor, above: bool = False) -> Tensor:
-    """Return the probability of gamma variates up to `x`, or `above` it: incomplete gamma function.
+    """Return the probability of gamma variates up to `x`, or above `x` if `above` is true.
 
-    It uses the same quadrature, on the side with the smaller probability.
+    This is the regularized incomplete gamma function. For x of at least 1, the quadrature of
+    :func:`log_gamma_derivative` computes the smaller of the two probabilities.
     """
     y, a = x.detach().double(), alpha.detach().double()
     safe = y.clamp(min=1e-300, max=1e300)

@@ -49,9 +49,10 @@ class Gamma(_OfRate):
     """The gamma distribution.
 
     Samples come from rejection sampling (Marsaglia and Tsang, A Simple Method for Generating Gamma
-    Variables, 2000) with eight rounds at once; 1 in 2e10 is the mode of the proposal instead.
-    :meth:`rsample` gets its gradients by implicit reparameterization (Figurnov, Mohamed and Mnih,
-    Implicit Reparameterization Gradients, arXiv:1805.08498, 2018).
+    Variables, 2000). The eight candidates for a sample are drawn at once. If none is accepted (in 1
+    of 2e10 samples), the sample is the mode of the proposal distribution. The gradients of
+    :meth:`rsample` come from implicit reparameterization (Figurnov, Mohamed and Mnih, Implicit
+    Reparameterization Gradients, arXiv:1805.08498, 2018).
 
     The density of a number ``x >= 0``, with the concentration a::
 
@@ -156,7 +157,7 @@ class Chi2(Gamma):
 
 
 class FisherSnedecor(Distribution):
-    """The F distribution: the ratio of two chi-squared variates over their degrees of freedom.
+    """The F distribution: a ratio of chi-squared variates, each over its degrees of freedom.
 
     The density of a number ``x > 0``, with ``a = df1 / 2``, ``b = df2 / 2``, ``r = df1 / df2`` and
     the beta function B::
@@ -419,12 +420,12 @@ class Dirichlet(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """The mean: ``concentration / total``, with the total of the last axis."""
+        """The mean: ``concentration / concentration.sum(-1, keepdim=True)``."""
         return self.concentration / self._total
 
     @property
     def mode(self) -> Tensor:
-        """The mode: a corner if all concentrations are below 1, NaN if the greatest is 1."""
+        """The mode: one-hot if all concentrations are below 1; NaN if the greatest one is 1."""
         less = (self.concentration - 1).clamp(min=0)
         inner = less / less.sum(-1, keepdim=True)
         bare = (self.concentration < 1).all(-1, keepdim=True)
@@ -510,7 +511,7 @@ class Beta(OfShares):
 
     @property
     def mode(self) -> Tensor:
-        """The mode: 0 or 1 if both concentrations are below 1, NaN if the greater is 1."""
+        """The mode: 0 or 1 if both concentrations are below 1; NaN if the greater one is 1."""
         return self._both.mode[..., 0]
 
     @property

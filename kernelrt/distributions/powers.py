@@ -187,7 +187,7 @@ class Pareto(Distribution):
 
 
 def _log_part(k: Tensor, z: Tensor) -> Tensor:
-    """Return ``log1p(k * z) / k``, and z for k = 0; derivatives are accurate there."""
+    """Return ``log1p(k * z) / k``, or z if k is 0; derivatives are accurate near k = 0, too."""
     far, near, safe = _by_size(k, z, 0.25)
     # log1p(w) is 2 * atanh(s); the truncation error of its series is below 1e-17.
     s = near / (2 + near)
@@ -196,7 +196,7 @@ def _log_part(k: Tensor, z: Tensor) -> Tensor:
 
 
 def _exp_part(k: Tensor, e: Tensor) -> Tensor:
-    """Return ``expm1(k * e) / k``, and e for k = 0; derivatives are accurate there."""
+    """Return ``expm1(k * e) / k``, or e if k is 0; derivatives are accurate near k = 0, too."""
     far, near, safe = _by_size(k, e, 0.5)
     return where(far, where(far, k * e, 1.0).expm1() / safe, e * _sum(near, _FACTORIALS))
 
@@ -227,10 +227,10 @@ def _sum(x: Tensor, coefficients: Sequence[float]) -> Tensor:
 class GeneralizedPareto(Distribution):
     """The generalized Pareto distribution, of exceedances over a high threshold.
 
-    The probability of more than ``loc + scale * z`` is ``(1 + concentration * z) ** (-1 /
-    concentration)``, and ``exp(-z)`` for a concentration of 0. If the concentration is negative,
-    values end at ``loc - scale / concentration``. The batch shape is that of the parameters
-    together; an event is a number.
+    The probability of values above ``loc + scale * z`` is ``(1 + concentration * z) **
+    (-1 / concentration)``, or ``exp(-z)`` for a concentration of 0. If the concentration is
+    negative, the greatest value is ``loc - scale / concentration``. The batch shape is the shape to
+    which the parameters broadcast; an event is a number.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ class GeneralizedPareto(Distribution):
         super().__init__(self.loc.dims, (), validate_args)
 
     def _end(self) -> Tensor:
-        """Return the maximum."""
+        """Return the greatest value: infinity unless the concentration is negative."""
         k = self.concentration
         ends = k < 0
         return where(ends, self.loc - self.scale / where(ends, k, -1.0), math.inf)
@@ -291,7 +291,7 @@ class GeneralizedPareto(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The minimum, which is the mode if the concentration is above -1."""
+        """The mode: `loc`, if the concentration is above -1."""
         return self.loc
 
     @property

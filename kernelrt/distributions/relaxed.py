@@ -93,7 +93,7 @@ class _ExpRelaxedCategorical(Distribution):
 
 
 class RelaxedBernoulli(TransformedDistribution):
-    """A relaxed Bernoulli distribution: numbers between 0 and 1, close to either.
+    """A relaxed Bernoulli distribution, of numbers between 0 and 1 that are mostly close to 0 or 1.
 
     A sample is ``sigmoid((logits + log(u) - log(1 - u)) / temperature)`` with a uniform u
     (Maddison, Mnih and Teh, The Concrete Distribution, arXiv:1611.00712, 2016; Jang, Gu and Poole,
@@ -151,7 +151,7 @@ class RelaxedBernoulli(TransformedDistribution):
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """A relaxed one-hot categorical distribution: shares that sum to 1, close to one-hot.
+    """A relaxed one-hot distribution, of shares that sum to 1 and are mostly close to one-hot.
 
     A sample is ``softmax((logits + g) / temperature)`` with Gumbel variates g (Maddison, Mnih and
     Teh, The Concrete Distribution, arXiv:1611.00712, 2016; Jang, Gu and Poole, Categorical

@@ -35,10 +35,10 @@ __all__ = ["LogNormal", "LogisticNormal", "TanhNormal", "TransformedDistribution
 
 
 class TransformedDistribution(Distribution):
-    """The distribution of samples of another distribution after transforms.
+    """The distribution of transformed samples of another distribution.
 
-    The log density of a value y is that of the base distribution at the input x that gives y, minus
-    the log absolute Jacobian determinant of the transforms at x.
+    Let x be the input that the transforms map to y. The log density of y is the log density of the
+    base distribution at x, minus the log absolute Jacobian determinant of the transforms at x.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class TransformedDistribution(Distribution):
             )
 
     def _turned(self, share: Any) -> Any:
-        """Replace a cumulative probability by its complement where the transforms decrease."""
+        """Return a cumulative probability, or its complement where the transforms decrease."""
         sign = self._transform.sign
         if isinstance(sign, int):
             return share if sign == 1 else 1 - share

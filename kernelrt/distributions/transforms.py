@@ -28,10 +28,11 @@ __all__ = ["AbsTransform", "AffineTransform", "ComposeTransform",
 
 
 class Transform:
-    """Base class of changes of variables; those of numbers are monotonic.
+    """Base class of transforms: functions of tensors with an inverse (changes of variables).
 
-    Call a transform to apply it. An output remembers its input as long as it lives. So the inverse
-    of a sample is exact even if the transform is flat there, like tanh far from 0.
+    Call a transform to apply it. As long as the output tensor lives, kernelrt keeps the input
+    tensor, and :meth:`inv` of the output returns it. So the inverse is exact even where the
+    transform is flat, as tanh is far from 0.
 
     A transform of your own defines ``_call``, ``_inverse`` and :meth:`log_abs_det_jacobian`.
 
@@ -71,7 +72,7 @@ class Transform:
 
     @property
     def sign(self) -> Any:
-        """1 if the transform increases, -1 if it decreases; for transforms of numbers."""
+        """For transforms of numbers: 1 if the transform increases, -1 if it decreases."""
         return 1
 
     @property
@@ -157,10 +158,14 @@ class Transform:
         return self._inverse(y) if found is None else found
 
     def _call(self, x: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} defines no _call")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no _call; a subclass of Transform must define it"
+        )
 
     def _inverse(self, y: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} defines no _inverse")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no _inverse, so it cannot be inverted"
+        )
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`.
@@ -183,7 +188,10 @@ class Transform:
         >>> t.log_abs_det_jacobian(x, t(x)).tolist()
         [0.0, 2.0]
         """
-        raise NotImplementedError(f"{type(self).__name__} defines no log_abs_det_jacobian")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no log_abs_det_jacobian, so densities cannot be "
+            "transformed"
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -533,7 +541,7 @@ class SoftplusTransform(Transform):
 
 
 class CumulativeDistributionTransform(Transform):
-    """The cumulative probability of `x`: maps samples of a distribution to uniform ones.
+    """Transform to cumulative probabilities: maps samples of a distribution to uniform samples.
 
     Parameters
     ----------
