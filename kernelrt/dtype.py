@@ -1,20 +1,22 @@
 """Scalar types and the promotion table.
 
-Promotion follows PyTorch: categories are ordered bool < integer < floating; within a
-category the wider type wins; a tensor never widens because of a Python scalar of the same
-or a lower category; and an integer tensor meeting a float scalar becomes float32.
+Promotion follows PyTorch. The categories are ordered: bool, integer, floating. The result has the
+highest category of its operands, and within this category the widest type. A Python scalar changes
+the type of a tensor only if its category is higher: an integer tensor and a Python float give
+float32.
 
 float16 and bfloat16 are storage types. Operations on them are computed in float32, and a value is
-rounded when it is stored. Between operations of one kernel it keeps float32 precision, as with
-XLA's excess precision and inside PyTorch's kernels. The scheduler decides which intermediate values
-are stored, so ``(a + b) - a`` may be more exact than its separate steps, and results may differ in
-the last digit with and without :func:`kernelrt.jit`. To round at a given point, as PyTorch's
-separate operations do, use ``x.float().cast(x.dtype)`` or ``x.realize()``.
+rounded when it is stored. A value that passes from one operation to the next within a kernel is not
+stored, so it keeps float32 precision (XLA calls this excess precision; PyTorch's kernels do the
+same). The scheduler decides which intermediate values are stored. So ``(a + b) - a`` may be more
+exact than its separate steps, and results may differ in the last digit with and without
+:func:`kernelrt.jit`. To round at a given point, as PyTorch's separate operations do, use
+``x.float().cast(x.dtype)`` or ``x.realize()``.
 
 Processors with bfloat16 instructions (AVX512_BF16) use them in matrix products, convolutions and
-other sums of products of stored values. Products are exact and sums are in float32, but subnormal
-factors and sums (magnitude below ``2**-126``) may be treated as 0 (and give NaN times infinity).
-float32 operands keep subnormals.
+other sums of products of stored values. Products are exact and sums are in float32. But
+subnormal factors and sums (with a magnitude below ``2**-126``) may count as 0; such a factor times
+infinity is then NaN. Products of float32 operands keep subnormals.
 """
 
 from __future__ import annotations
@@ -145,7 +147,7 @@ class DType:
         """The integer that NaN is cast to.
 
         It is the minimum of a signed type, as in NumPy and PyTorch on x86-64, and the maximum of
-        an unsigned type. No axis has an element with such an index of 64 bits.
+        an unsigned type. In a type of 64 bits, this number is not a valid index of any axis.
 
         Examples
         --------
@@ -156,7 +158,7 @@ class DType:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether this is a floating storage type, computed with in a wider type."""
+        """Whether this is a storage type (float16, bfloat16): operations compute in float32."""
         return self.kind is Kind.FLOAT and self.bits < 32
 
     @property
@@ -386,7 +388,7 @@ def promote(*dtypes: DType) -> DType:
     (kernelrt.int16, kernelrt.float16)
     """
     if not dtypes:
-        raise DTypeError("dtypes: expected at least one dtype")
+        raise DTypeError("dtypes: expected at least one dtype, not none")
     return functools.reduce(_promote2, (parse(d, "dtypes") for d in dtypes))
 
 
@@ -467,9 +469,9 @@ def has_whole(dtype: DType, value: float) -> bool:
 def nearest(value: float, dtype: DType) -> float:
     """Return `value` rounded to a floating type.
 
-    Python integers are rounded from their exact value. Numbers are rounded to bfloat16 by way of
-    float32, as in PyTorch. Casts of integer tensors do the same; casts of float64 tensors round
-    once.
+    Python integers are rounded from their exact value. Numbers are rounded to float32 first, and
+    then to bfloat16, as in PyTorch. Casts of integer tensors to bfloat16 round twice, too; casts of
+    float64 tensors round once.
 
     Parameters
     ----------

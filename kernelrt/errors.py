@@ -53,7 +53,7 @@ made = _Made()
 
 
 class _InLoop:
-    """Attribute of errors that may come from an iteration of a loop."""
+    """Base class of errors that may come from an iteration of a loop: the number `iteration`."""
 
     iteration: int | None = None
 
@@ -64,7 +64,7 @@ class _InLoop:
 
 
 def with_article(name: str) -> str:
-    """Return a name of a class behind "a" or "an", by how it is read aloud.
+    """Return a class name after "a" or "an", whichever fits its pronunciation.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class RetraceWarning(KernelrtWarning, RuntimeWarning):
 
 
 class ViewWarning(KernelrtWarning):
-    """Not issued any more, as views share memory; kept for warning filters that name it."""
+    """No longer issued, because views share memory; the name stays for existing filters."""
 
 
 class ShapeError(KernelrtError, RuntimeError, ValueError):
@@ -178,7 +178,7 @@ class ScalarError(ShapeError, TypeError):
 
 
 class SharingError(KernelrtError, ValueError):
-    """A copy was forbidden, but the request needs one. Pass ``copy=None``.
+    """``copy=False`` forbids a copy, but the call needs one. Pass ``copy=None``.
 
     Examples
     --------
@@ -408,7 +408,7 @@ class StateError(KernelrtError, ValueError):
 
 
 class UnknownNameError(KernelrtError, AttributeError):
-    """An attribute that the object does not have was set.
+    """Code set an attribute that the object does not have.
 
     Examples
     --------

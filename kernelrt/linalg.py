@@ -84,14 +84,14 @@ class CheckedCholesky(NamedTuple, Generic[_T]):
 
 
 class Factors(NamedTuple, Generic[_T]):
-    """L and U in one matrix, and the pivots: the row swapped with in each step, from 1.
+    """L and U in one matrix, and the pivots: step i swapped row i with row ``pivots[i]``.
 
     Attributes
     ----------
     LU : Tensor
         L without its unit diagonal below, U on and above the diagonal, shape (..., m, n).
     pivots : Tensor
-        int32 of shape (..., min(m, n)).
+        int32 of shape (..., min(m, n)). Steps and rows are counted from 1.
     """
 
     LU: _T
@@ -158,7 +158,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 - torch
 def cholesky_ex(
     A: Tensor, *, upper: bool = False, check_errors: bool = False  # noqa: N803
 ) -> CheckedCholesky[Tensor]:
-    """Return the Cholesky factors, with `info` 1 for matrices that have none.
+    """Return the Cholesky factors, and `info`: 1 for a matrix without a factor, else 0.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ def inv(A: Tensor) -> Tensor:  # noqa: N803
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> CheckedInverse[Tensor]:  # noqa: N803
-    """Return the inverse matrices, with `info` 1 for singular ones (the result is not finite).
+    """Return the inverses, and `info`: 1 for a singular matrix (its result is not finite), else 0.
 
     Parameters
     ----------
@@ -397,7 +397,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
 def solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False  # noqa: N803
 ) -> Checked[Tensor]:
-    """Solve as :func:`solve` does, with `info` 1 for singular matrices (X is not finite).
+    """Return X of :func:`solve`, and `info`: 1 for a singular matrix (X is not finite), else 0.
 
     Parameters
     ----------
@@ -673,7 +673,7 @@ def lstsq(
 def _either(name: str, value: Tolerance, other: str, given: Tolerance) -> Tolerance:
     """Return the value of an option with two names; raise TypeError if both are given."""
     if value is not None and given is not None:
-        raise TypeError(f"{name} is an alias of {other}; pass one of the two")
+        raise TypeError(f"{name} is an alias of {other}, but both are given; pass one of the two")
     return given if value is None else value
 
 
@@ -681,7 +681,7 @@ def matrix_rank(
     A: Tensor, tol: Tolerance = None, hermitian: bool = False, *,  # noqa: N803
     atol: Tolerance = None, rtol: Tolerance = None,
 ) -> Tensor:  # fmt: skip
-    """Return the rank: the number of singular values above a limit, as int64.
+    """Return the ranks of matrices: the numbers of singular values above a limit.
 
     Parameters
     ----------
@@ -842,7 +842,8 @@ def lu(A: Tensor, *, pivot: bool = True) -> Decomposition[Tensor]:  # noqa: N803
 def _check_pivot(pivot: bool, name: str) -> None:
     if not flag(pivot, "pivot"):
         raise LinAlgError(
-            f"{name}: pivot: expected True; factorization without pivoting is not implemented"
+            f"{name}: pivot: expected True, not False; factorization without pivoting is not "
+            "implemented"
         )
 
 
@@ -860,8 +861,8 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Factors[Tensor]:  # noqa: N80
     Returns
     -------
     Factors of (LU, pivots)
-        Matrices of the shape of `A`, and int32 of shape (..., min(m, n)): the row swapped with in
-        each step, from 1.
+        Matrices of the shape of `A`, and int32 of shape (..., min(m, n)): element i is the row that
+        step i swapped with row i, both counted from 1.
 
     Raises
     ------
@@ -1028,7 +1029,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
 def diagonal(
     A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1  # noqa: N803
 ) -> Tensor:
-    """Return the diagonals of matrices in two axes; see ``Tensor.diagonal``.
+    """Return a diagonal of the matrices in axes `dim1` and `dim2`; see ``Tensor.diagonal``.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ __all__ = ["num_threads"]
 
 
 def num_threads(n: int) -> Limit:
-    """Limit plans to `n` threads in a ``with`` block, for the whole process.
+    """Limit all plans of the process to `n` threads while a ``with`` block runs.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
 
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
-    """Concatenate tensors along an axis, or their flattened elements if it is None.
+    """Concatenate tensors along an axis; if `axis` is None, flatten the tensors first.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Repeat each element `repeats` times along an axis, or of the flattened `x`.
+    """Repeat each element `repeats` times, along an axis or in the flattened `x`.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
 
 
 def reshape(x: Tensor, /, shape: Sequence[int], *, copy: bool | None = None) -> Tensor:
-    """Return the elements, in row-major order, in another shape; with `copy` in new memory.
+    """Return the elements, in row-major order, in another shape; if `copy` is true, copied.
 
     Parameters
     ----------

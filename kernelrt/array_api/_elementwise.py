@@ -1,7 +1,7 @@
 """Elementwise functions that differ from kernelrt's own.
 
-In the standard a 0-d tensor takes part in type promotion like any other. In PyTorch's operations
-and operators, tensors with axes decide.
+In the standard, a 0-d tensor takes part in type promotion like any other tensor. In the functions
+and operators of PyTorch and kernelrt, the types of the tensors with axes decide.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TWO: Final = inspect.Signature([
 
 
 def of_one_type(*values: Any) -> tuple[Any, ...]:
-    """Cast the tensors among `values` to their promoted type, whatever their numbers of axes."""
+    """Cast the tensors in `values` to their promoted type, to which 0-d tensors contribute, too."""
     nodes = [v.uop for v in values if isinstance(v, Tensor)]
     if len({n.dtype for n in nodes}) < 2 or any(map(is_number, nodes)):
         return values
@@ -109,7 +109,7 @@ def clip(x: Tensor, /, min: _Operand | None = None, max: _Operand | None = None)
 
 
 def real(x: Tensor, /) -> Tensor:
-    """Return `x` itself, as there are no complex types.
+    """Return `x` itself, because kernelrt has no complex types.
 
     Parameters
     ----------

@@ -233,7 +233,7 @@ def isdtype(dtype: object, kind: object) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """Return the promoted type of tensors, types and Python numbers, whatever the axes.
+    """Return the promoted type of tensors, types and Python numbers; 0-d tensors count fully.
 
     Parameters
     ----------
@@ -262,7 +262,9 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         if not isinstance(v, bool | int | float)
     ]
     if not kinds:
-        raise DTypeError("arrays_and_dtypes: expected at least one tensor or dtype")
+        raise DTypeError(
+            "arrays_and_dtypes: expected at least one tensor or dtype, not only Python numbers"
+        )
     found = dt.promote(*kinds)
     for number in numbers:
         found = dt.of_scalar(number, found)
@@ -284,7 +286,9 @@ class Info:
     """
 
     def capabilities(self) -> dict[str, bool | int]:
-        """Return support for data-dependent shapes (not in jitted functions) and the axis limit.
+        """Return which optional features exist, and the maximum number of axes.
+
+        Boolean indexing and data-dependent shapes exist outside of jitted functions.
 
         Returns
         -------
@@ -324,7 +328,7 @@ class Info:
     def dtypes(
         self, *, device: object = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, DType]:
-        """Return the standard's supported types, by name; optionally of some categories only.
+        """Return the types of the standard that kernelrt has, by name; all, or those of `kind`.
 
         Parameters
         ----------

@@ -19,7 +19,7 @@ def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: object = None,
     device: object = None,
 ) -> Tensor:  # fmt: skip
-    """Return the numbers from `start` (0 if it is the only one given) up to, without, `stop`.
+    """Return the numbers from `start` up to, but not including, `stop`; ``arange(n)`` begins at 0.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def linspace(
     start: float, stop: float, /, num: int, *, dtype: object = None, device: object = None,
     endpoint: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Return `num` evenly spaced numbers from `start` to `stop`, which is optionally left out.
+    """Return `num` evenly spaced numbers from `start` to `stop`, with or without `stop` itself.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ def linspace(
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
-    """Return the coordinates of all points of a grid, from those along each axis.
+    """Return the coordinates of all points of a grid, from the coordinates along each axis.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Reductions, cumulative sums, sorting and sets, with the standard's names and types."""
+"""The standard's reductions, cumulative sums, sorting functions and set functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Axes: TypeAlias = "int | Sequence[int] | None"
 
 
 class UniqueAll(NamedTuple):
-    """Distinct elements, first index of each, index of each element among them, and counts.
+    """Distinct elements, with the first index of each, the inverse indices, and the counts.
 
     Result of :func:`unique_all`.
 
@@ -56,7 +56,7 @@ class UniqueCounts(NamedTuple):
 
 
 class UniqueInverse(NamedTuple):
-    """Distinct elements, and the index of each element among them.
+    """Distinct elements, and the inverse indices.
 
     Result of :func:`unique_inverse`.
 
@@ -78,7 +78,7 @@ def total_type(x: Tensor, dtype: object) -> DType | None:
 
 
 def all(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
-    """Return whether all elements over some axes are nonzero.
+    """Return whether all elements along some axes are nonzero.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def all(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def any(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
-    """Return whether any element over some axes is nonzero.
+    """Return whether any element along some axes is nonzero.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def any(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the index of the first maximum, along an axis or in row-major order.
+    """Return the index of the first maximum along an axis, or in the flattened `x`.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the index of the first minimum, along an axis or in row-major order.
+    """Return the index of the first minimum along an axis, or in the flattened `x`.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def argsort(
 
 
 def count_nonzero(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
-    """Return the number of nonzero elements over some axes.
+    """Return the number of nonzero elements along some axes.
 
     Parameters
     ----------
@@ -461,7 +461,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     [[0, 1, 1], [1, 0, 1]]
     """
     if x.ndim == 0:
-        raise ShapeError("nonzero: expected at least 1 axis, not a scalar")
+        raise ShapeError("nonzero: expected at least 1 axis, not a scalar; reshape x to (1,)")
     found = x.nonzero(as_tuple=True)
     assert isinstance(found, tuple)
     return found
@@ -559,7 +559,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 def std(
     x: Tensor, /, *, axis: _Axes = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
-    """Return the standard deviation over some axes, with ``count - correction`` as divisor.
+    """Return the standard deviation along some axes; the divisor is ``count - correction``.
 
     Parameters
     ----------
@@ -685,7 +685,7 @@ def unique_counts(x: Tensor, /) -> UniqueCounts:
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """Return the distinct elements, ascending, and the index of each element among them.
+    """Return the distinct elements, ascending, and for each element of `x` its index among them.
 
     Parameters
     ----------
@@ -741,7 +741,7 @@ def unique_values(x: Tensor, /) -> Tensor:
 def var(
     x: Tensor, /, *, axis: _Axes = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
-    """Return the variance over some axes, with ``count - correction`` as divisor.
+    """Return the variance along some axes; the divisor is ``count - correction``.
 
     Parameters
     ----------

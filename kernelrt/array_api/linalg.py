@@ -209,7 +209,7 @@ def pinv(x: Tensor, /, *, rtol: linalg.Tolerance = None) -> Tensor:
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QR[Tensor]:
-    """Return Q and R of ``x = Q @ R``; for "complete" Q is square.
+    """Return Q and R of ``x = Q @ R``; if `mode` is "complete", Q is square.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def tensordot(
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: object = None) -> Tensor:
-    """Return the sums of diagonals of the matrices in the last two axes.
+    """Return the sum of a diagonal of each matrix in the last two axes.
 
     Parameters
     ----------
