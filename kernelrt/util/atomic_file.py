@@ -1,4 +1,4 @@
-"""Write files that are whole or absent."""
+"""Write files so that a reader finds either the whole file or none."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ UNFINISHED: Final = ".part"
 
 @contextlib.contextmanager
 def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
-    """Open a file beside `target` for writing; it replaces `target` at the end of the block.
+    """Open a new file beside `target` for writing; at the end of the block it replaces `target`.
 
-    If the block raises, `target` stays as it is. The file has a random name and is opened with
-    O_EXCL: this never writes to an existing file or through a symbolic link. It gets the
-    permissions of the file that it replaces.
+    If the block raises, `target` stays as it is. The new file has a random name and is opened with
+    O_EXCL, so nothing is written to an existing file or through a symbolic link. The new file gets
+    the permissions of `target`.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
 
 
 def checked_path(path: object, *, expected: str = "a str or a path") -> Path:
-    """Return the path of a file; raise an error if it cannot be one."""
+    """Return `path` as a Path; raise an error if it cannot name a file."""
     from pathlib import Path  # import kernelrt does not load it
 
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
@@ -63,14 +63,17 @@ def checked_path(path: object, *, expected: str = "a str or a path") -> Path:
         raise StateError(f"path: expected no null character, not {os.fspath(path)!r}")
     target = Path(path)
     if not target.name:
-        raise StateError(f"path: expected the name of a file, not {os.fspath(path)!r}")
+        raise StateError(
+            f"path: expected the name of a file, not {os.fspath(path)!r}, which "
+            f"{'names a folder' if os.fspath(path) else 'is empty'}"
+        )
     return target
 
 
 def destination(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file to write, in a folder that exists.
 
-    Call it before long work whose result the file takes.
+    Call this before long work whose result goes into the file, so that a wrong path shows at once.
     """
     target = checked_path(path)
     if target.is_dir():

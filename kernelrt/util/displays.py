@@ -1,6 +1,7 @@
 """The function that draws plans, tensors and modules for notebooks.
 
-They are below the code that draws them, so `kernelrt/__init__.py` connects the two.
+Modules of plans, tensors and modules must not import the viewer, which is on a higher floor. So
+`kernelrt/__init__.py` sets this function to that of the viewer.
 """
 
 from __future__ import annotations

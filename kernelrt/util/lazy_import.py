@@ -27,10 +27,11 @@ BEGUN_NS: Final = time.time_ns()
 def aside(work: Callable[[], object], threads: int) -> None:
     """Call `work` on `threads` other threads and wait for them.
 
-    Signal handlers run only on the main thread, between any two bytecodes. If threads cannot be
-    started, or do not exist because a handler forked this child process meanwhile, some of the work
-    is not done. The garbage collector is off meanwhile: a finalizer that computes would wait, on
-    one of those threads, for locks that this thread holds.
+    Signal handlers run only on the main thread, between any two bytecodes, so they do not interrupt
+    `work`. Some calls of `work` may not happen: if a thread cannot be started, or if a handler
+    forks meanwhile (the child process does not have the threads). The garbage collector is off
+    until the threads end. Otherwise a finalizer that computes on one of these threads could wait
+    for a lock that this thread holds.
     """
     with locks.uncollected:
         helpers = Helpers(work)
@@ -82,10 +83,10 @@ def _run(work: Callable[[], object], end: _thread.LockType) -> None:
 
 
 def load(*names: str) -> None:
-    """Import modules so that no signal handler sees one half imported.
+    """Import modules so that no signal handler sees a half imported module.
 
     If a handler interrupts an import on the main thread and imports the same module, it gets the
-    incomplete module. So another thread does the import, and everyone else waits for it.
+    incomplete module. So another thread does the import, and everyone else waits for that thread.
     """
     if all(map(_is_whole, names)):
         return
@@ -133,7 +134,7 @@ class Module:
 
 @atexit.register
 def _keep_for_finalizers() -> None:
-    """Bind each loaded Module: sys.modules is cleared while the interpreter shuts down."""
+    """Keep loaded modules usable for finalizers, which run after sys.modules is cleared."""
     for module in Module.every:
         if _is_whole(module.__name__):
             module.__dict__ = sys.modules[module.__name__].__dict__

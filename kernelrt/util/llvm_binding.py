@@ -24,7 +24,7 @@ OLDEST = (0, 45)
 
 
 def binding() -> Any:
-    """Return llvmlite.binding. A process forks only while no thread executes in it.
+    """Return llvmlite.binding; from then on, forks wait until no thread executes llvmlite.
 
     Raises
     ------

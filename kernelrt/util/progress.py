@@ -1,4 +1,4 @@
-"""Progress bars: tqdm's where it is installed, otherwise a line of text."""
+"""Progress bars: bars of tqdm if it is installed, otherwise a line of text."""
 
 from __future__ import annotations
 

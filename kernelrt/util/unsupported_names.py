@@ -1,7 +1,7 @@
-"""PyTorch names that kernelrt lacks, replacements for them, and the errors that suggest these.
+"""PyTorch names that kernelrt lacks, and errors that suggest a replacement for each.
 
-Existing attributes are looked up at no extra cost: missing names are descriptors of their classes,
-and modules call ``__getattr__`` only after a name was not found.
+Looking up an existing attribute costs nothing extra: a missing name of a class is a descriptor, and
+a module calls ``__getattr__`` only if it does not have the name.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Lacking:
 
 
 class _Sealed(Lacking):
-    """A missing name that cannot be set either."""
+    """A descriptor for a missing name; setting it raises the error, too."""
 
     __slots__ = ()
 
@@ -192,7 +192,7 @@ class _Sealed(Lacking):
 def install(
     kind: type, owner: str, table: dict[str, str], *, sealed: bool = False
 ) -> None:
-    """Add an error with a replacement to `kind` for each name in `table` that it lacks."""
+    """For each name in `table` that `kind` lacks, add a descriptor that raises an error."""
     make = _Sealed if sealed else Lacking
     for name, instead in table.items():
         if not hasattr(kind, name):
