@@ -85,7 +85,7 @@ class Timing:
 
     @property
     def per_step(self) -> float:
-        """Median seconds of a step after the first."""
+        """Median seconds of a step, without the first step."""
         return float(np.median(self.steps)) if self.steps else self.first_step
 
 

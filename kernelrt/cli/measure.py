@@ -1,8 +1,10 @@
 """Measures the costs of a processor with kernelrt's own kernels.
 
-The cost of an op is the time difference between a long and a short chain, or sum, of it, divided by
-the difference in length. The values lie in the L1 cache; loads, stores and loops cancel out. The
-clock rate comes from a chain of dependent shifts and exclusive ors, each of which takes one cycle.
+To measure an op, kernelrt times two kernels that apply the op many times to each element: one with
+a long chain (or sum) of ops, one with a short chain. The cost of the op is the difference of the
+times, divided by the difference of the lengths. The values lie in the L1 cache; the costs of loads,
+stores and loops cancel out. The clock rate comes from a chain of dependent shifts and exclusive
+ors, each of which takes one cycle.
 """
 
 from __future__ import annotations
@@ -200,7 +202,7 @@ class _Bench:
         return (2 * min(shared) - min(alone)) / _SHARED, 2 * late
 
     def _buffer(self, param: UOp) -> Buffer:
-        """Return memory for an argument, with numbers that suit every chain."""
+        """Return memory for an argument, filled with numbers that are valid for every chain."""
         slot, size = param.arg
         key = (slot, size, param.dtype)
         if key not in self._buffers:
@@ -314,7 +316,7 @@ def _dots(dtype: DType, length: int, spec: DeviceSpec) -> UOp:
 
 
 def _chain(op: Op | None, dtype: DType, length: int) -> UOp:
-    """Return a kernel that sums `op` of `length` values for every element; None sums the values."""
+    """Return a kernel that sums `op` of `length` values for each element; None: the values."""
     n = _elements(dtype)
     r = _range(n)
     value, other = (_load(slot, n + _MARGIN, r, dtype) for slot in (1, 2))
@@ -350,7 +352,7 @@ def _applied(op: Op | None, v: UOp, other: UOp) -> UOp:
 def _moved(op: Op, r: UOp, number: int, dtype: DType) -> UOp:
     """Return an element at another position, as movement ops and gathers load it.
 
-    Each has its own memory: neighbors in one array would be loaded only once for several.
+    Each element has its own memory, because one load could serve several neighbors in one array.
     """
     size = _elements(dtype) + _MARGIN
     first = 3 * number

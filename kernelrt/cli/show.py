@@ -76,7 +76,8 @@ def run(script: str, arguments: list[str], output: str) -> int:
 def _run_script(script: str, arguments: list[str]) -> Exception | None:
     """Run a script as ``__main__``; return the exception that it raised.
 
-    What the script does to `sys` ends with it: it may clear ``sys.path`` or close the output.
+    Afterwards ``sys.argv``, ``sys.path`` and the standard streams are as before, even if the script
+    clears ``sys.path`` or closes the output.
     """
     file = str(Path.cwd() / script)
     with io.open_code(file) as source:
@@ -113,6 +114,9 @@ def _usable(*streams: Any) -> TextIO:
 def _page(made: list[JitFunction[Any]]) -> PlanView:
     plans = live_plans(made)
     if not plans:
-        raise JitError("the script called no jitted function, so there is no plan to draw")
+        raise JitError(
+            "the script called no jitted function, so there is no plan to draw; put krt.jit around "
+            "a function that the script calls"
+        )
     kept = sorted(plans, key=lambda item: -len(item[1].prepared_ops))[:_MOST_PLANS]
     return PlanView([collect(plan, name) for name, plan in plans if (name, plan) in kept])

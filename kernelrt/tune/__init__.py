@@ -103,7 +103,10 @@ def autotune(
     shown = shown_option(progress)
     if isinstance(target, ExecutionPlan):
         if args:
-            raise DTypeError("args: expected none for a plan; only jitted functions take arguments")
+            raise DTypeError(
+                f"args: expected none, not {len(args)}, because target is a plan; only jitted "
+                "functions take arguments"
+            )
         targets = [_Target(target)]
     elif isinstance(target, JitFunction):
         targets = _of_function(target, args)
@@ -165,7 +168,7 @@ def _of_function(function: JitFunction[Any], args: tuple[Any, ...]) -> list[_Tar
     found = function.tunable()
     if not found:
         raise JitError(
-            f"{function!r} has no plan yet; call it first, or pass arguments to autotune"
+            f"{function!r} has no plan yet; call the function first, or pass arguments to autotune"
         )
     return [_Target(plan, homes) for plan, homes in found]
 

@@ -1,8 +1,8 @@
-"""Searches faster variants of a plan's slowest kernels by timing them in a copy of the plan.
+"""Searches for faster variants of a plan's slowest kernels, by timing them in a copy of the plan.
 
 Everything runs in a replica with its own state. The plan itself changes only at the end, when the
-winners are installed in one step; other threads may run it meanwhile. Variants alternate from run
-to run, so that disturbances of the machine affect all of them equally.
+winners are installed in one step. Other threads may run the plan during the search. Variants
+alternate from run to run, so that disturbances of the machine affect all of them equally.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Outcome:
 
 
 def beats(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether times are significantly less than others."""
+    """Return whether some times are significantly less than others."""
     if min(len(one), len(other)) < _SAMPLES[0]:
         return False
     upper = statistics.quantiles(one, n=4, method="inclusive")[2]
@@ -175,8 +175,9 @@ class Search:
         functions = [op for op in plan.prepared_ops if isinstance(op, PreparedCustomFunction)]
         if functions:
             raise PlanBuildError(
-                f"{functions[0].label}: a plan that calls custom functions cannot be tuned, since "
-                "each of many runs would call them; tune a plan without them"
+                f"{functions[0].label}: a plan that calls custom functions cannot be tuned, "
+                "because tuning runs the plan many times, and each run would call them; tune a "
+                "plan without custom functions"
             )
         self._limits = limits
         self._measure = measure
@@ -405,7 +406,7 @@ def _span(profiles: Sequence[KernelProfile]) -> float:
 
 
 def _drop(contest: _Contest, slower: float | None) -> None:
-    """Drop slow variants after a heat; keep the plan's own and the best so far."""
+    """Drop slow variants after a heat; keep the variant of the plan and the best so far."""
     least = min(entry.least for entry in contest.entries)
     kept = [
         e
@@ -419,7 +420,7 @@ def _drop(contest: _Contest, slower: float | None) -> None:
 
 
 def _winner(contest: _Contest) -> _Entry:
-    """Return the fastest entry if it beats the best so far and the plan's own, else the best."""
+    """Return the fastest entry if it beats both the best so far and the plan's; else the best."""
     fastest = min(contest.entries, key=lambda e: e.median)
     if fastest is contest.best or not beats(fastest.times, contest.best.times):
         return contest.best

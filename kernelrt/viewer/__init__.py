@@ -80,7 +80,8 @@ def view(
     loops and assembly, and the reasons of the scheduler's choices. The page needs no network.
 
     A copy of the plan runs for about a tenth of a second, and at least five times; the state of the
-    plan does not change. Functions from the user that a plan calls are called.
+    plan does not change. Functions
+    of :func:`kernelrt.call` in the plan are called in each run.
 
     Parameters
     ----------
@@ -121,12 +122,17 @@ def view(
     several = isinstance(target, list | tuple)
     targets: Sequence[Any] = target if isinstance(target, list | tuple) else [target]
     if args and (several or not isinstance(target, JitFunction)):
-        raise DTypeError("args: expected none for plans; only one jitted function takes arguments")
+        raise DTypeError(
+            f"args: expected none, not {len(args)}, because view takes arguments only for a single "
+            "jitted function"
+        )
     if path is not None:
         destination(path)
     found = [named for each in targets for named in _plans(each, args)]
     if not found:
-        raise DTypeError("target: expected at least one plan or jitted function")
+        raise DTypeError(
+            "target: expected at least one plan or jitted function, not an empty sequence"
+        )
     shown = PlanView([collect(plan, name) for name, plan in found])
     if path is not None:
         shown.save(path)
@@ -145,7 +151,10 @@ def _plans(target: object, args: tuple[Any, ...]) -> list[tuple[str, ExecutionPl
     if args:
         return [(target.name, target.plan(*args))]
     if not target.plans:
-        raise JitError(f"{target.name} has no plan yet; call it first, or call view(f, *args)")
+        raise JitError(
+            f"{target.name} has no plan yet; call the function first, or pass arguments, as in "
+            "view(f, *args)"
+        )
     return live_plans([target])
 
 
@@ -162,6 +171,7 @@ def live_plans(functions: Iterable[JitFunction[Any]]) -> list[tuple[str, Executi
     if plans and not live:
         names = ", ".join(dict.fromkeys(name for name, _ in plans))
         raise PlanReleasedError(
-            f"all plans of {names} were released; call the function's clear(), then the function"
+            f"all plans of {names} were released, so none can be measured; call the function's "
+            "clear(), then the function"
         )
     return live

@@ -123,8 +123,8 @@ def graph(record: PlanRecord, colors: Colors, prefix: str) -> str:
 def timeline(record: PlanRecord, colors: Colors, prefix: str) -> str:
     """Draw one run: a lane for each worker, and in it a bar for each op that the worker ran.
 
-    Lines divide a bar into the ranges of chunks that the worker ran at once. A worker that ran
-    another op in between has several bars.
+    A worker takes chunks of an op in ranges, one after the other; lines in a bar separate these
+    ranges. A worker that ran another op in between has several bars for the op.
     """
     spans = [(row, span) for row in record.ops for span in row.spans if span.elapsed > 0]
     if not spans:
@@ -220,7 +220,7 @@ def roofline(record: PlanRecord, colors: Colors, peaks: Peaks, prefix: str) -> s
 
 
 def arena(record: PlanRecord) -> str:
-    """Draw the bytes of the arena over the ops of the plan, for the largest intermediates."""
+    """Draw, for the largest intermediates, their bytes in the arena and the ops they live in."""
     if not record.arena:
         return "<p>The plan has no intermediates.</p>"
     width, height, left, low = 500, 330, 54, 26

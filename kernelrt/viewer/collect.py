@@ -185,10 +185,11 @@ class PlanRecord:
 
 
 def collect(plan: ExecutionPlan, name: str = "plan", *, text: bool = True) -> PlanRecord:
-    """Run a copy of `plan` several times and return its record; `text` adds code of kernels.
+    """Run a copy of `plan` several times and return its record.
 
-    The copy has its own state, so the state of `plan` does not change. Functions from the user that
-    the plan calls are called in each run.
+    If `text` is true, the record contains loop nests and assembly of the slowest kernels. The copy
+    has its own state, so the state of `plan` does not change. Functions of :func:`kernelrt.call` in
+    the plan are called in each run.
     """
     copy = plan.replicate()
     copy.execute()
@@ -245,7 +246,7 @@ def _busy(samples: Iterable[Sample]) -> float:
 def _rows(
     plan: ExecutionPlan, runs: Sequence[Sequence[Sample]], typical: Sequence[Sample], start: int
 ) -> tuple[list[OpRow], int]:
-    """Return the rows of a plan's ops, whose samples begin at `start`, and the end of samples."""
+    """Return the rows of a plan's ops, and where their samples, which begin at `start`, end."""
     ops = plan.prepared_ops
     ids = [op.id for op in ops]
     number = {op_id: i for i, op_id in enumerate(ids)}
@@ -357,7 +358,7 @@ def _arena(plan: ExecutionPlan) -> list[ArenaRow]:
 
 
 def _sources(rows: Sequence[OpRow]) -> list[SourceRow]:
-    """Share the time of each op equally among its lines; a region's among those of its bodies."""
+    """Divide the time of each op equally among its lines; of a region, among its bodies' lines."""
     found: dict[tuple[str, int], tuple[float, dict[int, None]]] = {}
     for top in rows:
         inner = [row for row in top.flat() if row.lines and not row.body]

@@ -26,7 +26,7 @@ _WARM, _COLD = "213, 94, 0", "0, 114, 178"
 
 
 def html_of(value: object) -> str | None:
-    """Return HTML for a plan, tensor or module; None to leave it to repr()."""
+    """Return HTML for a plan, tensor or module; None if a notebook should show repr() instead."""
     if isinstance(value, ExecutionPlan):
         return view(value)._repr_html_()
     if isinstance(value, Tensor):
@@ -76,7 +76,7 @@ def _cell(value: Any, most: float) -> str:
 
 
 def _ends(n: int) -> list[int]:
-    """Return the positions to show of an axis, with -1 for those left out."""
+    """Return the positions of an axis to show; -1 stands for positions that are left out."""
     if n <= 2 * _SHOWN + 1:
         return list(range(n))
     return [*range(_SHOWN), -1, *range(n - _SHOWN, n)]

@@ -86,7 +86,7 @@ def _plan(whole: PlanRecord, peaks: Peaks, prefix: str) -> Iterator[str]:
 
 
 def _slowest(record: PlanRecord) -> PlanRecord:
-    """Return the record itself, or if it has many ops, one of the slowest in execution order."""
+    """Return a record with only the slowest ops, in execution order, if it has many ops."""
     if len(record.ops) <= _MOST_OPS:
         return record
     kept = {row.id for row in sorted(record.ops, key=lambda row: -row.seconds)[:_MOST_OPS]}

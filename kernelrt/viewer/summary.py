@@ -123,7 +123,8 @@ def summary(model: Module, *inputs: Any) -> ModelSummary:
     """Describe the layers of a model: output shapes, parameters and time of an inference.
 
     The model is traced and a copy of its plan is measured; its parameters, buffers and random
-    numbers do not change. A kernel that computes several layers counts in equal parts for each.
+    numbers do not change. The time of a kernel that computes several layers is
+    divided equally among them.
 
     Parameters
     ----------
