@@ -65,14 +65,14 @@ def _joined(batch: list[Any], name: str) -> Any:
         return _listed(batch, name)
     raise DTypeError(
         f"{name}: expected arrays, tensors, numbers, strings, or dicts, tuples and lists of them, "
-        f"not {type(first).__name__}; pass collate_fn= for anything else"
+        f"not {type(first).__name__}; for anything else pass your own collate_fn"
     )
 
 
 def _refuse(name: str, i: int, first: object, found: object) -> NoReturn:
     raise DTypeError(
         f"{name}: sample {i} holds {_called(found)}, but sample 0 holds {_called(first)}; give all "
-        "samples values of the same type, or pass collate_fn="
+        "samples values of the same type, or pass your own collate_fn"
     )
 
 
@@ -99,7 +99,7 @@ def _numbers(batch: list[Any], name: str) -> Tensor:
 
         raise DTypeError(
             f"{name}: sample {i} holds an integer that does not fit in int64; convert it to a "
-            "float, or pass collate_fn="
+            "float, or pass your own collate_fn"
         ) from None
 
 
@@ -128,13 +128,14 @@ def _stacked(batch: list[Any], name: str) -> Tensor:
     for array in arrays:
         if array.dtype.kind not in "biuf":
             raise DTypeError(
-                f"{name}: expected numbers, not {array.dtype}; pass collate_fn= for anything else"
+                f"{name}: expected numbers, not {array.dtype}; for anything else pass your own "
+                "collate_fn"
             )
     shapes = {a.shape for a in arrays}
     if len(shapes) > 1:
         raise ShapeError(
             f"{name}: expected samples of equal shape, not {', '.join(map(str, sorted(shapes)))}; "
-            "pass collate_fn= to pad them"
+            "pass a collate_fn that pads them"
         )
     return tensor(np.stack(arrays), dtype="bfloat16" if narrow else None)
 
@@ -147,8 +148,8 @@ def _mapped(batch: list[Any], name: str) -> dict[Any, Any]:
         if set(sample) != set(keys):
             raise ShapeError(
                 f"{name}: sample {i} has the keys {sorted(map(str, sample))}, but sample 0 has the "
-                f"keys {sorted(map(str, keys))}; give all samples the same keys, or pass "
-                "collate_fn="
+                f"keys {sorted(map(str, keys))}; give all samples the same keys, or pass your own "
+                "collate_fn"
             )
     return {key: _joined([s[key] for s in batch], f"{name}[{key!r}]") for key in keys}
 
@@ -161,7 +162,8 @@ def _listed(batch: list[Any], name: str) -> Any:
     lengths = sorted({len(sample) for sample in batch})
     if len(lengths) > 1:
         raise ShapeError(
-            f"{name}: expected samples of equal length, not {lengths}; pass collate_fn= to pad them"
+            f"{name}: expected samples of equal length, not {lengths}; pass a collate_fn that pads "
+            "them"
         )
     parts = [_joined(list(p), f"{name}[{i}]") for i, p in enumerate(zip(*batch, strict=True))]
     if hasattr(first, "_fields"):

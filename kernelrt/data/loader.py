@@ -117,7 +117,7 @@ class DataLoader:
             if shuffle or sampler is not None or batch_sampler is not None:
                 raise ShapeError(
                     "shuffle: an iterable data set cannot be reordered by shuffle, sampler or "
-                    "batch_sampler; shuffle in the data set itself"
+                    "batch_sampler; leave them out, and shuffle in the data set itself"
                 )
             return
         self._choose(shuffle, generator, seed)

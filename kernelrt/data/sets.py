@@ -286,6 +286,6 @@ def order_of(generator: Any, seed: int | None, epoch: int = 0) -> np.random.Gene
     if not isinstance(generator, np.random.Generator):
         raise DTypeError(
             "generator: expected a kernelrt.Generator or a numpy.random.Generator, not "
-            f"{type(generator).__name__}; pass seed= for a number"
+            f"{type(generator).__name__}; to seed with a number, pass seed="
         )
     return generator

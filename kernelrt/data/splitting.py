@@ -60,7 +60,8 @@ def train_test_split(
     if stratify is not None:
         if not shuffle:
             raise ShapeError(
-                "stratify: expected shuffle=True, because a stratified split chooses rows at random"
+                "stratify: expected shuffle=True, not False, because a stratified split chooses "
+                "rows at random"
             )
         chosen = _stratified(as_array(stratify, "stratify"), rows, train, test, rng)
     else:
