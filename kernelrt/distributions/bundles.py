@@ -92,7 +92,7 @@ class StickBreakingTransform(Transform):
 
 
 class LowerCholeskyTransform(Transform):
-    """Transform a matrix to its lower triangle, with the exponentials of the diagonal elements.
+    """Transform a matrix to its lower triangle, whose diagonal elements become exponentials.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class CorrCholeskyTransform(Transform):
         if side * (side - 1) // 2 != count:
             raise ShapeError(
                 "x: expected n (n - 1) / 2 numbers along the last axis, for matrices of n rows, "
-                f"not {count}"
+                f"such as 1, 3 or 6, not {count}"
             )
         return (*shape[:-1], side, side)
 

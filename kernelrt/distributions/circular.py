@@ -67,7 +67,7 @@ class VonMises(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """Constraint on the values of samples: angles repeat, so any real number."""
+        """Constraint on the values of samples: any real number, because angles repeat."""
         return constraints.real
 
     @property

@@ -460,7 +460,10 @@ class Distribution:
         try:
             broadcast(found.dims, shape)
         except KernelrtError as error:
-            raise ShapeError(f"value: cannot broadcast shape {found.shape} with {shape}") from error
+            raise ShapeError(
+                f"value: cannot broadcast shape {found.shape} with {shape}, the batch shape and "
+                "event shape of the distribution"
+            ) from error
         if self._validates and not is_tracing():
             try:
                 support = self.support

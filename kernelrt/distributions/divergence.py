@@ -1,4 +1,4 @@
-"""The Kullback-Leibler divergence: a table of rules for pairs of distributions."""
+"""The Kullback-Leibler divergence, from a table of rules for pairs of distributions."""
 
 from __future__ import annotations
 

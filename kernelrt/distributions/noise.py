@@ -38,7 +38,7 @@ _GAMMA_ROUNDS: Final = 8
 def inside(drawn: Tensor, most: float | None = None) -> Tensor:
     """Clamp `drawn` to normal numbers of its type above 0; gradients pass unchanged.
 
-    With `most` 1, values also stay below 1, so that log(x) and log(1 - x) are finite.
+    If `most` is 1, values also stay below 1, so that log(x) and log(1 - x) are finite.
     """
     kind = drawn.dtype
     least = {"float64": 2.0**-1022, "float16": 2.0**-14}.get(kind.name, 2.0**-126)

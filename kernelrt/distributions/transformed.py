@@ -144,8 +144,9 @@ class TransformedDistribution(Distribution):
     def _check_numbers(self, what: str) -> None:
         if self._transform.event_dim:
             raise UnsupportedError(
-                f"{what}: expected a distribution over scalars, because vectors and matrices have "
-                "no order"
+                f"{what}: expected a distribution over scalars, not over "
+                f"{'vectors' if self._transform.event_dim == 1 else 'matrices'}, because only "
+                "scalars have an order"
             )
 
     def _turned(self, share: Any) -> Any:
