@@ -111,8 +111,8 @@ class KernelrtWarning(UserWarning):
 class EagerLoopWarning(KernelrtWarning):
     """A loop without :func:`kernelrt.jit` repeats a computation or compiles again and again.
 
-    It is issued once for a line of code. The way out is mostly a jitted function; docs/eager.md has
-    recipes.
+    kernelrt issues the warning once for each line of code. Usually a jitted function helps;
+    docs/eager.md has recipes.
     """
 
 
@@ -223,7 +223,7 @@ class DomainError(_InLoop, ShapeError):
 class DTypeError(KernelrtError, TypeError):
     """A dtype is unsupported or does not fit the operation, or an argument has another type.
 
-    The way out is mostly a cast, such as ``x.float()``.
+    Usually a cast helps, such as ``x.float()``.
 
     Examples
     --------
@@ -427,7 +427,7 @@ class SpecError(KernelrtError, RuntimeError):
 class CompileError(KernelrtError, RuntimeError):
     """The compiler rejected the source of a kernel, or a kernel has no source to show.
 
-    It concerns kernels that you give as code; see docs/runtime.md.
+    This error concerns kernels that you give as code; see docs/runtime.md.
 
     Examples
     --------
@@ -442,7 +442,7 @@ class CompileError(KernelrtError, RuntimeError):
 class PlanBuildError(KernelrtError, ValueError):
     """An execution plan was assembled from parts that do not fit together.
 
-    It concerns plans that you build by hand; see docs/runtime.md.
+    This error concerns plans that you build by hand; see docs/runtime.md.
 
     Examples
     --------

@@ -84,7 +84,7 @@ subtract = _of_two(krt.subtract, "subtract")
 
 
 def clip(x: Tensor, /, min: _Operand | None = None, max: _Operand | None = None) -> Tensor:
-    """Clamp elements to the range from `min` to `max`; the type of `x` stays.
+    """Clamp elements to the range from `min` to `max`; the result has the type of `x`.
 
     Parameters
     ----------

@@ -623,7 +623,7 @@ def sum(
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """Return the distinct elements, ascending, with indices and counts; NaNs are all distinct.
+    """Return the distinct elements, ascending, with indices and counts; NaNs count as distinct.
 
     Parameters
     ----------

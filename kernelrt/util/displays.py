@@ -1,7 +1,7 @@
 """The function that draws plans, tensors and modules for notebooks.
 
-Modules of plans, tensors and modules must not import the viewer, which is on a higher floor. So
-`kernelrt/__init__.py` sets this function to that of the viewer.
+The code of plans, tensors and modules must not import the viewer, which is on a higher floor. So
+this code calls `html_of`, and `kernelrt/__init__.py` sets `html_of` to the function of the viewer.
 """
 
 from __future__ import annotations

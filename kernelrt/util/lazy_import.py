@@ -93,7 +93,7 @@ def load(*names: str) -> None:
     if sys.meta_path is None:
         raise ImportError(
             f"{', '.join(names)}: the interpreter is shutting down and cannot import modules; use "
-            "the feature once before that",
+            "the feature once before the shutdown",
             name=names[0],
         )
     # This thread may hold the import lock already (a nested import, as in a child that a handler
