@@ -262,7 +262,7 @@ class Binomial(Chances):
         if is_tracing():
             raise ShapeError(
                 "total_count: enumerate_support needs the values of total_count, which are unknown "
-                "while a function is traced; call enumerate_support outside of the function"
+                "while a function is traced; call enumerate_support outside the jitted function"
             )
         counts = self.total_count.detach()
         most = int(counts.max().item())
