@@ -57,12 +57,15 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 def within(purpose: Purpose, bodies: Sequence[Body], work: Callable[[Trace], T]) -> T:
-    """Call `work` with the active trace, or with a new one; it calls the bodies in that trace.
+    """Call `work` with the active trace, or with a new one if no trace is active.
+
+    `work` calls `bodies` in that trace.
 
     Raises
     ------
     JitError
-        The bodies set something other than tensors, once for all iterations or branches.
+        A body has a side effect other than assigning to tensors, such as setting an attribute. It
+        would happen once during the trace, instead of in each iteration or chosen branch.
     """
     functions = [body.function for body in bodies]
     trace = state.local.trace
@@ -213,11 +216,11 @@ class Body:
         self._bare: dict[UOp, UOp] = {}
 
     def tensor(self, made: Slot, first: UOp) -> Tensor:
-        """Return a tensor for a slot; it requires a gradient if the first value does."""
+        """Return a tensor for a slot; it requires a gradient if the slot's first value does."""
         return Tensor._of(self.marked(made, Leaf() if has_history(first) else None))
 
     def marked(self, made: Slot, leaf: Leaf | None) -> UOp:
-        """Return a slot's node for use in the body; it collects a gradient if `leaf` is given."""
+        """Return the node of a slot for use in the body; with `leaf`, it collects a gradient."""
         if leaf is None:
             return made.node
         node = mark(made.node, leaf)
@@ -373,9 +376,9 @@ class Carry:
 
 
 def made_once(name: str, states: Iterable[Tensor], nodes: list[UOp]) -> list[UOp]:
-    """Return `nodes`, computed now if their run contains a call with pure=False.
+    """Return the results `nodes`; compute them now if a body makes a call with pure=False.
 
-    Then later uses read the computed values and do not run the call again. In a trace, nodes are
+    Later uses then read the computed values and do not repeat the call. In a trace, `nodes` are
     returned unchanged.
     """
     if state.local.trace is not None or not keeps_order(states):

@@ -36,15 +36,15 @@ def entering(
             raise DTypeError(f"argnums: expected an int or a tuple of ints, not {argnums!r}")
         if not -len(args) <= i < len(args):
             raise ShapeError(
-                f"argnums: {i} is out of range, as {name} was called with {len(args)} "
+                f"argnums: position {i} is out of range, as {name} was called with {len(args)} "
                 "positional arguments"
             )
         if not positions or len({p % len(args) for p in positions}) < len(positions):
-            raise ShapeError(f"argnums: expected each argument at most once, not {argnums}")
+            raise ShapeError(f"argnums: expected each position at most once, not {argnums}")
         given[i] = level.tagged(args[i], f"argument {i % len(args)}")
         chosen.append(given[i])
     if not chosen:
-        raise ShapeError("argnums: expected at least one argument")
+        raise ShapeError("argnums: expected at least one position, not an empty tuple")
     return given, tuple(chosen) if several else chosen[0]
 
 
@@ -115,8 +115,8 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """Return a function that computes the value and the gradient of `f`, as in JAX.
 
-    Like :func:`grad_and_value` with the results swapped: ``(value, gradient)``, or ``((value, aux),
-    gradient)``.
+    Like :func:`grad_and_value`, but with the results in the other order: ``(value, gradient)``, or
+    ``((value, aux), gradient)`` with `has_aux`.
 
     Parameters
     ----------
@@ -157,7 +157,8 @@ def value_and_grad(
 def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
     """Return a function that computes the gradient of `f`.
 
-    Like :func:`grad_and_value` without the value: the gradient, or ``(gradient, aux)``.
+    Like :func:`grad_and_value`, but the value is not returned: the result is the gradient, or
+    ``(gradient, aux)`` with `has_aux`.
 
     Parameters
     ----------
@@ -208,8 +209,9 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
     Returns
     -------
     tuple
-        ``(output, vjp_fn)`` or ``(output, vjp_fn, aux)``. ``vjp_fn(cotangents)`` takes data nested
-        like the output and returns data nested like the argument; a tuple if there are several.
+        ``(output, vjp_fn)``, or ``(output, vjp_fn, aux)`` with `has_aux`. ``vjp_fn(cotangents)``
+        takes data nested like the output. It returns data nested like the argument of `f`, or a
+        tuple of such data if `f` has several arguments.
 
     Raises
     ------

@@ -48,8 +48,9 @@ def jacrev(
     callable
         Takes the arguments of `f`. Returns one tensor for each pair of an output tensor and an
         argument tensor, nested like the output, then like the argument. Its shape is that of the
-        output tensor followed by that of the argument tensor. With a tuple `argnums`, a tuple of
-        these. With `has_aux`, a pair of this and the auxiliary output.
+        output tensor followed by that of the argument tensor. If `argnums` is a tuple, each output
+        tensor has a tuple with one entry per argument. With `has_aux`, the result is a pair of
+        these data and the auxiliary output.
 
     Raises
     ------

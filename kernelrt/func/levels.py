@@ -1,8 +1,8 @@
 """One level of differentiation: its inputs, and the gradients that reach them.
 
-Inputs get a tag that ends this level's gradients but passes their autograd history on. The tags are
-removed from the results, so an outer differentiation sees through them, and results of plain
-tensors are plain.
+Each input gets a tag. Gradients of this level end at the tags; gradients of an outer
+differentiation flow through them. The tags are removed from the results. So results that are
+computed from tensors without an autograd history have no history, either.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Level:
     def gradients(
         self, outputs: Sequence[Tensor], seeds: Sequence[UOp], *, hooks: bool = True
     ) -> list[UOp | None]:
-        """Return the gradient of each input, still with tags; None where it is zero."""
+        """Return the gradient of each input, or None if it is zero; the graphs contain the tags."""
         if not outputs or not self._tags:
             return [None] * len(self._tags)
         wanted = Targets(marks=frozenset(self._tags))

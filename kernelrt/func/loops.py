@@ -86,9 +86,9 @@ def scan(
     unroll : int or bool
         Unroll factor: number of iterations, at least 1, per iteration of the plan's loop; True
         unrolls completely. Results are the same. Unrolling small bodies that fuse into one kernel
-        saves run time and costs compile time. A loop is not unrolled if its body can fail (an
-        index, a loop inside), so that the error names the iteration, nor if its length depends on a
-        Variable.
+        saves run time and costs compile time. A loop is not unrolled if its length depends on a
+        Variable. Nor is it if its body can fail, for example at an index or in an inner loop,
+        because the error must name the iteration.
     checkpoint : bool
         Keep only the carries for the backward pass and recompute each iteration from its carry.
         This takes more time and less memory.
@@ -182,8 +182,8 @@ def _unrolled(
 ) -> tuple[Any, Any]:
     """Run a scan as a Python loop.
 
-    Used in ``krt.disable_jit()``, for a single iteration (outside a trace only if no gradients are
-    recorded), and if a shape is known only at run time.
+    Used in ``krt.disable_jit()``, and if a shape is known only at run time. Also used for a single
+    iteration in a trace, or outside a trace while gradients are disabled.
     """
     if not isinstance(trip_count, int):
         raise VariableError(
@@ -231,7 +231,9 @@ def _length(arrays: Any, length: object) -> Dim:
             )
         found = t.dims[0]
     if found is None:
-        raise ShapeError("scan: length: without xs, the number of iterations is required")
+        raise ShapeError(
+            "scan: length: without xs, the number of iterations is required; pass an int as length"
+        )
     return found
 
 

@@ -65,8 +65,8 @@ def vmap(
         Position of the batch axis in the results; None for a result that does not depend on the
         batch.
     randomness : {"different", "same", "error"}
-        Random numbers in `f`: each batch element draws its own, all get the same, or a draw is an
-        error.
+        Random numbers in `f`. "different": each batch element draws its own numbers. "same": all
+        batch elements get the same numbers. "error": drawing numbers raises an error.
     axis_size : int, optional
         Batch size, if no argument has a batch axis.
     chunk_size : int, optional
@@ -77,7 +77,7 @@ def vmap(
     Returns
     -------
     callable
-        Takes the arguments of `f`, each with one more axis if `in_axes` says so.
+        Takes the arguments of `f`. Those with an axis in `in_axes` have the batch axis in addition.
 
     Raises
     ------
@@ -377,7 +377,7 @@ class _Mapping:
         )
 
     def _put_back(self, key: tuple[int, int], made: BatchedValue) -> Tensor:
-        """Return the new value of an argument that the function assigned to, in its axis order."""
+        """Return an argument's new value, with the batch axis where the caller's tensor has it."""
         stack, batch_axis = made.lifted(self._count), self._given[key].axis
         order = [*range(1, len(stack.shape))]
         order.insert(batch_axis, 0)
@@ -457,7 +457,7 @@ def _axis(
 ) -> int:
     """Return a checked, nonnegative axis of a tensor with `rank` axes.
 
-    `dims` is the shape for the error message, without `more` batch axes that are added.
+    `dims` is the shape for the error message. It lacks the `more` batch axes that `rank` includes.
     """
     if not -rank <= axis < rank:
         with_one = ", plus a batch axis" if more else ""

@@ -38,10 +38,10 @@ def functional_call(
     Parameters
     ----------
     module : Module
-        Module to call. Its own tensors are back when the call returns.
+        Module to call. It has its own tensors again when the call returns.
     parameters : mapping of str to Tensor, or several mappings
-        Replacements, by the names that ``named_parameters`` gives; tensors without one stay. A
-        tensor with several names is replaced under all of them.
+        Replacements, by the names that ``named_parameters`` gives. A tensor without a replacement
+        stays. A tensor with several names is replaced under all of them.
     args : tuple, or one argument
         Positional arguments of the call.
     kwargs : mapping, optional
@@ -85,7 +85,7 @@ def functional_call(
 def stack_module_state(
     models: Sequence[Module],
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Stack the tensors of similar modules along a new first axis.
+    """Stack the tensors of modules of the same structure along a new first axis.
 
     :func:`functional_call` under :func:`kernelrt.vmap` then calls all modules at once. See
     :func:`kernelrt.nn.stack_modules` to make one module of them.
@@ -123,7 +123,7 @@ def stack_module_state(
 
 
 def call_with(module: object, new: Mapping[int, Tensor], work: Callable[[], _T]) -> _T:
-    """Call `work` with tensors of `module` replaced by `new`, which is keyed by their ids."""
+    """Call `work` while `new`, keyed by the ids of tensors of `module`, replaces these tensors."""
     found = ((holder, name, t) for holder, name, t in _slots(module) if id(t) in new)
     slots = [(*_container_of(holder, name), t) for holder, name, t in found]
     holders, keys = [holder for holder, _, _ in slots], [key for _, key, _ in slots]
