@@ -795,12 +795,12 @@ def arange(
             )
         count = max(0, math.ceil(steps))
         if wanted.is_int and not whole:  # PyTorch counts before it truncates, except for int64
-            start, step, whole = int(start), int(step), True
+            given, start, step, whole = step, int(start), int(step), True
             if wanted is dt.int64:
                 if step == 0:
                     raise ShapeError(
-                        "step: expected at least 1 or at most -1 for int64, because the fraction "
-                        "is dropped"
+                        "step: expected at least 1 or at most -1 for int64, which drops the "
+                        f"fraction, not {given}; pass a floating dtype"
                     )
                 count = max(0, -((start - int(end)) // step))
     if whole and isinstance(start, int) and isinstance(count, int) and count:
@@ -935,7 +935,7 @@ def eye(
 def tril_indices(
     row: int, col: int, offset: int = 0, dtype: object = None, device: object = None
 ) -> Tensor:
-    """Return the positions on and below a diagonal: a row of row and one of column indices.
+    """Return the positions on and below a diagonal: row indices, then column indices.
 
     Parameters
     ----------
@@ -970,7 +970,7 @@ def tril_indices(
 def triu_indices(
     row: int, col: int, offset: int = 0, dtype: object = None, device: object = None
 ) -> Tensor:
-    """Return the positions on and above a diagonal: a row of row and one of column indices.
+    """Return the positions on and above a diagonal: row indices, then column indices.
 
     Parameters
     ----------

@@ -165,7 +165,7 @@ def alpha_dropout(
 ) -> Tensor:
     """Set random elements to the lower limit of SELU; rescale to keep the mean and variance.
 
-    Klambauer et al., arXiv:1706.02515, section 3.
+    The method is from Klambauer et al., arXiv:1706.02515, section 3.
 
     Parameters
     ----------

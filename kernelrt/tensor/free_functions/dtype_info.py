@@ -51,7 +51,7 @@ def is_tensor(obj: object) -> bool:
 
 
 def as_tensor(data: Any, dtype: object = None, device: object = None) -> Tensor:
-    """Return `data` itself if it is a tensor of the given dtype, else convert it.
+    """Return `data` itself if it is a tensor of the given dtype; convert other data.
 
     A tensor keeps its autograd history. Other data is copied, including NumPy arrays; to share the
     memory of an array, use :func:`kernelrt.from_numpy`.
@@ -350,7 +350,8 @@ def finfo(type: object = None) -> FloatInfo:  # noqa: A002
     """
     kind = dt.float32 if type is None else dt.parse(type, "type")
     if not kind.is_float:
-        raise DTypeError(f"type: expected a floating type, not {kind.name}; use kernelrt.iinfo")
+        hint = "; use kernelrt.iinfo" if kind.is_int else ""
+        raise DTypeError(f"type: expected a floating type, not {kind.name}{hint}")
     digits, exponent = kind.digits, kind.exponent_bits
     most = 2 ** (exponent - 1) - 1
     eps, tiny = 2.0 ** (1 - digits), 2.0 ** (1 - most)
@@ -385,7 +386,8 @@ def iinfo(type: object) -> IntInfo:  # noqa: A002
     """
     kind = dt.parse(type, "type")
     if not kind.is_int:
-        raise DTypeError(f"type: expected an integer type, not {kind.name}; use kernelrt.finfo")
+        hint = "; use kernelrt.finfo" if kind.is_float else ""
+        raise DTypeError(f"type: expected an integer type, not {kind.name}{hint}")
     return IntInfo(kind.name, kind.bits, int(kind.min), int(kind.max))
 
 

@@ -45,8 +45,10 @@ class Fractions:
         output_ratio: _Numbers | None,
     ) -> None:  # fmt: skip
         if (output_size is None) == (output_ratio is None):
+            came = "neither is" if output_size is None else "both are"
             raise ShapeError(
-                f"{name}: output_size, output_ratio: expected exactly one of the two arguments"
+                f"{name}: output_size, output_ratio: expected exactly one of the two, but {came} "
+                "given"
             )
         self.name = name
         self.kernel = per_axis(kernel_size, n, "kernel_size", least=1)
@@ -85,8 +87,8 @@ def fractional_max_pool2d(
 ) -> Tensor | Pooled[Tensor]:  # fmt: skip
     """Return the maxima of windows at random positions over the last two axes.
 
-    Graham, arXiv:1412.6071: the distance between successive windows takes two values, in an order
-    drawn for each channel of each image.
+    As in Graham, arXiv:1412.6071, the distance between successive windows takes two values, in an
+    order drawn for each channel of each image.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def names(kind: type) -> frozenset[str]:
 def function(kind: type, name: str, module: str) -> Callable[..., Any]:
     """Return the method `name` of `kind` as a function with a first parameter ``input``.
 
-    ``input`` may also be an array, or a number together with a tensor.
+    ``input`` may also be an array. It may be a number if another argument is a tensor.
     """
     method = getattr(kind, name)
     plain = inspect.unwrap(method)
@@ -109,7 +109,10 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
 
 
 def signature(method: Callable[..., Any], name: str, *, before: bool) -> inspect.Signature:
-    """Return the signature of a method as a function; `before`: an argument precedes the tensor."""
+    """Return the signature of a method as a function.
+
+    `before` says whether an argument of the function precedes the tensor.
+    """
     known = inspect.signature(method)
     _, *rest = known.parameters.values()
     own = _FIRST.get(name, "input")
@@ -120,7 +123,7 @@ def signature(method: Callable[..., Any], name: str, *, before: bool) -> inspect
 
 
 def _lifted(kind: Any, value: object, others: Iterable[object]) -> Any:
-    """Return `value` as a tensor; a number is promoted as with the first tensor in `others`."""
+    """Return `value` as a tensor; a number gets a dtype that suits the first tensor in `others`."""
     for other in others:
         if isinstance(other, kind) and isinstance(other, ArrayHandle):
             return other._lift(value, "input", like=True)  # type: ignore[attr-defined]

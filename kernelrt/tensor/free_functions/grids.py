@@ -117,9 +117,10 @@ def gradient(
     spacing = 1 if spacing is None else take_by_value(spacing)
     given = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
     if isinstance(spacing, TensorBase) or len(given) != len(axes):
+        came = "one Tensor" if isinstance(spacing, TensorBase) else f"{len(given)} items"
         raise ShapeError(
-            f"spacing: expected one number, or a number or a Tensor for each of the {len(axes)} "
-            "axes"
+            "spacing: expected one number, or a sequence with a number or a Tensor for each of the "
+            f"{len(axes)} axes, not {came}"
         )
     return tuple(
         _slopes(values, axis, apart, order) for axis, apart in zip(axes, given, strict=True)

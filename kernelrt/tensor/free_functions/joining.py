@@ -32,7 +32,8 @@ __all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_te
 
 def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]:
     if not isinstance(tensors, tuple | list) or not tensors:
-        raise ShapeError(f"tensors: {name} expects a sequence of at least one Tensor")
+        given = "an empty one" if isinstance(tensors, tuple | list) else type(tensors).__name__
+        raise ShapeError(f"tensors: {name} expects a sequence of at least one Tensor, not {given}")
     for i, t in enumerate(tensors):
         if not isinstance(t, MovementMethods):
             masked.refuse_part(t)
@@ -83,8 +84,8 @@ def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
             for a, (d, e) in enumerate(zip(part.dims, first.dims, strict=True))
         ):
             raise ShapeError(
-                f"tensors[{i}]: shape {format_shape(part.dims)} does not fit "
-                f"{format_shape(first.dims)} of the first; all axes except {axis} must agree"
+                f"tensors[{i}]: shape {format_shape(part.dims)} does not fit the shape "
+                f"{format_shape(first.dims)} of tensors[0]; all axes except {axis} must agree"
             )
     joined = first._of(build.cat([p.uop for p in parts], axis))
     return cast("Tensor", joined)
@@ -246,7 +247,7 @@ def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     Returns
     -------
     Tensor or tuple of Tensor
-        One tensor for a single one that is given without a sequence.
+        One tensor for a single argument that is a tensor; otherwise a tuple.
 
     Raises
     ------
@@ -272,7 +273,7 @@ def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     Returns
     -------
     Tensor or tuple of Tensor
-        One tensor for a single one that is given without a sequence.
+        One tensor for a single argument that is a tensor; otherwise a tuple.
 
     Raises
     ------
@@ -300,7 +301,7 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     Returns
     -------
     Tensor or tuple of Tensor
-        One tensor for a single one that is given without a sequence.
+        One tensor for a single argument that is a tensor; otherwise a tuple.
 
     Raises
     ------
@@ -316,7 +317,7 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Concatenate `tensors` along the second axis, vectors along the first.
+    """Concatenate `tensors` along the second axis, or vectors along the first axis.
 
     Parameters
     ----------

@@ -239,8 +239,10 @@ def _median(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:  # noqa: A002
     if ord is not None and (not isinstance(axis, int)):
-        raise DTypeError("numpy.linalg.norm: matrix norms given by ord are not supported for "
-                         "tensors; use kernelrt.linalg, or pass one axis")  # fmt: skip
+        raise DTypeError(
+            f"numpy.linalg.norm: ord={ord!r} is not supported for tensors unless axis is one int; "
+            "pass one axis, or use kernelrt.linalg.norm"
+        )
     return _tensor(x).norm(2 if ord is None else ord, axis, keepdim=bool(keepdims))
 
 

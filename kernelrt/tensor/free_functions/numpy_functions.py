@@ -43,7 +43,10 @@ def _along(x: Any, axis: Any) -> tuple[Any, Any]:
 
 
 def of_share(name: str, whole: float) -> Callable[..., Any]:
-    """Return NumPy's quantile function for ranks from 0 to `whole`; `name` is the method."""
+    """Return ``numpy.quantile`` (`whole` is 1) or ``numpy.percentile`` (100) for tensors.
+
+    `name` is the tensor's method: "quantile", or "nanquantile" to ignore NaN.
+    """
 
     def do(
         a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: Any = False
@@ -51,7 +54,10 @@ def of_share(name: str, whole: float) -> Callable[..., Any]:
         x = as_float(a)
         share: Any = q if isinstance(q, TensorBase) else creation.tensor(q, dtype=x.dtype)
         if isinstance(axis, tuple | list):
-            raise DTypeError("numpy.quantile: axis: expected one axis or None, not several")
+            raise DTypeError(
+                f"axis: expected one axis or None, not {axis!r}; merge the axes before the call, "
+                "as in x.flatten(0, 1)"
+            )
         return getattr(x, name)(
             share / whole, axis, keepdim=bool(keepdims), interpolation=method
         )
@@ -65,7 +71,7 @@ def unique(
 ) -> Any:  # fmt: skip
     """Return the sorted unique elements, and on request their indices, inverse and counts.
 
-    ``numpy.unique`` of a tensor.
+    This is ``numpy.unique`` for tensors.
 
     Examples
     --------
@@ -93,9 +99,9 @@ def unique(
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None,  # noqa: A002
 ) -> Any:  # fmt: skip
-    """Return the histogram and the bin edges; counts are int64 unless weighted or a density.
+    """Return the histogram and the bin edges; unweighted counts are int64.
 
-    ``numpy.histogram`` of a tensor, with a number of bins or their edges.
+    This is ``numpy.histogram`` for tensors. `bins` is a number of bins, or their edges.
 
     Raises
     ------
@@ -131,7 +137,7 @@ def _ascending(edges: Any, name: str) -> Any:
 def digitize(x: Any, bins: Any, right: Any = False) -> Any:
     """Return the index of the bin of each element, for ascending or descending bin edges.
 
-    ``numpy.digitize`` of a tensor.
+    This is ``numpy.digitize`` for tensors.
 
     Examples
     --------
@@ -149,7 +155,7 @@ def digitize(x: Any, bins: Any, right: Any = False) -> Any:
 def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
     """Return the indices at which to insert elements so that `a` stays sorted.
 
-    ``numpy.searchsorted`` of a tensor; see :meth:`Tensor.searchsorted`.
+    This is ``numpy.searchsorted`` for tensors; see :meth:`Tensor.searchsorted`.
 
     Examples
     --------
@@ -167,9 +173,9 @@ def _as_data(value: Any) -> Any:
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
-    """Interpolate linearly between points; outside return the last value, or `left`, `right`.
+    """Interpolate linearly between points; outside, return the nearest end, `left` or `right`.
 
-    ``numpy.interp`` of a tensor.
+    This is ``numpy.interp`` for tensors.
 
     Raises
     ------
@@ -212,7 +218,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
 def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = False) -> Any:
     """Return the mean along axes, weighted if `weights` are given.
 
-    ``numpy.average`` of a tensor; integers give float64.
+    This is ``numpy.average`` for tensors; integers give float64.
 
     Examples
     --------
@@ -239,7 +245,7 @@ def cov(m: Any, *, rowvar: Any = True, ddof: Any = None, fweights: Any = None,
         aweights: Any = None) -> Any:  # fmt: skip
     """Return the covariance matrix of variables, stored as rows unless `rowvar` is false.
 
-    ``numpy.cov`` of a tensor; integers give float64. See :meth:`Tensor.cov`.
+    This is ``numpy.cov`` for tensors; integers give float64. See :meth:`Tensor.cov`.
 
     Examples
     --------
@@ -274,7 +280,7 @@ def nan_extreme(name: str) -> Callable[..., Any]:
 def append(arr: Any, values: Any, axis: Any = None) -> Any:
     """Concatenate two arrays along an axis, or flattened if it is None.
 
-    ``numpy.append`` of a tensor.
+    This is ``numpy.append`` for tensors.
 
     Examples
     --------
@@ -290,7 +296,7 @@ def append(arr: Any, values: Any, axis: Any = None) -> Any:
 def take(a: Any, indices: Any, axis: Any = None, *, mode: Any = "raise") -> Any:
     """Return the slices at `indices` along an axis; negative indices count from the end.
 
-    ``numpy.take`` of a tensor.
+    This is ``numpy.take`` for tensors.
 
     Raises
     ------
@@ -316,7 +322,7 @@ def take(a: Any, indices: Any, axis: Any = None, *, mode: Any = "raise") -> Any:
 def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
     """Split a tensor; if the sizes cannot be equal, the first parts have one element more.
 
-    ``numpy.array_split`` of a tensor.
+    This is ``numpy.array_split`` for tensors.
 
     Examples
     --------
@@ -332,7 +338,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
 def broadcast_arrays(*args: Any) -> Any:
     """Broadcast tensors, numbers and arrays; arrays that are not numeric stay NumPy arrays.
 
-    ``numpy.broadcast_arrays`` with a tensor among its arguments.
+    This is ``numpy.broadcast_arrays`` for arguments of which at least one is a tensor.
 
     Examples
     --------

@@ -45,9 +45,11 @@ def first(accepted: Tensor, candidates: Tensor, fallback: Tensor) -> Tensor:
 
 
 def draw_poisson(rate: Tensor, shape: Shape, generator: Generator | None = None) -> Tensor:
-    """Draw Poisson variates in float64: by gaps below a mean of 10, else by transformed rejection.
+    """Draw Poisson variates in float64.
 
-    The latter is PTRS (Hoermann, Insurance: Mathematics and Economics 12, 1993).
+    For means below 10, exponential times between events are added up, and the events before time
+    `rate` are counted. Other variates come from transformed rejection: PTRS (Hoermann, Insurance:
+    Mathematics and Economics 12, 1993).
     """
     mean = rate.detach().double().expand(shape)
     gaps = exponentials((*shape, _GAPS), dt.float64, generator).cumsum(-1)
@@ -68,7 +70,7 @@ def draw_poisson(rate: Tensor, shape: Shape, generator: Generator | None = None)
 def _hats(
     shape: Shape, a: Tensor, b: Tensor, center: Tensor, generator: Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return candidates of transformed rejection, with the `us` and `v` of the acceptance test."""
+    """Return candidates of transformed rejection, and the numbers `us` and `v` that test them."""
     rounds = (*shape, _COUNT_ROUNDS)
     u = random.rand(rounds, dtype=dt.float64, generator=generator) - 0.5
     v = positive_rand(rounds, dt.float64, generator)
@@ -79,10 +81,11 @@ def _hats(
 def draw_binomial(
     count: Tensor, probability: Tensor, shape: Shape, generator: Generator | None = None
 ) -> Tensor:
-    """Draw binomial variates in float64: by gaps for means below 10, else by transformed rejection.
+    """Draw binomial variates in float64.
 
-    The latter is BTRS (Hoermann, J. Statist. Comput. Simul. 46, 1993), with exact logarithms of
-    factorials.
+    For means below 10, geometric numbers of trials up to each next success are added up, and the
+    successes within `count` trials are counted. Other variates come from transformed rejection:
+    BTRS (Hoermann, J. Statist. Comput. Simul. 46, 1993), with exact logarithms of factorials.
     """
     n = count.detach().double().expand(shape)
     chance = probability.detach().double().expand(shape)

@@ -175,8 +175,8 @@ def _draw(
         return tensor_module.Tensor._of(build.reshape(drawn, size))
     if not isinstance(n, int):
         raise ShapeError(
-            "size: expected fixed sizes, as random tensors with Variables in their shape are drawn "
-            "only inside a jitted function"
+            f"size: expected fixed sizes, not {format_shape(size)}; draw tensors with Variables in "
+            "their shape inside a jitted function"
         )
     buffer = source.fill(n, transform, dtype, scale, shift)
     return tensor_module.Tensor._over(buffer, tuple(map(dim_max, size)))
@@ -230,7 +230,9 @@ def _coin(x: UOp, _y: UOp, scale: UOp, _shift: UOp, _dtype: DType) -> UOp:
 def _float_type(dtype: object) -> DType:
     wanted = dt.float32 if dtype is None else dt.parse(dtype)
     if not wanted.is_float:
-        raise DTypeError(f"dtype: expected a floating type, not {wanted.name}; see randint")
+        raise DTypeError(
+            f"dtype: expected a floating type, not {wanted.name}; use randint to draw integers"
+        )
     return wanted
 
 
@@ -643,7 +645,7 @@ def randint(
     Notes
     -----
     In an interval of n <= 2**32 numbers, each has the probability 1 / n up to a relative error of
-    n / 2**32; in wider intervals up to 2**-32.
+    n / 2**32. In wider intervals the relative error is at most 2**-32.
 
     Examples
     --------

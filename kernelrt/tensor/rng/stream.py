@@ -422,7 +422,7 @@ class _Block:
 
 
 def _line_type(dtype: DType) -> DType:
-    """Return the dtype of scale and shift."""
+    """Return the dtype of the scale and the shift of draws in `dtype`."""
     if not dtype.is_float:
         return dt.int64
     return dt.float64 if dtype is dt.float64 else dt.float32
