@@ -152,9 +152,9 @@ class TensorBase(LazyHandle):
     def _live_node(self) -> UOp:
         """Return the value of `_live`.
 
-        The returned node never reads, in its value or its history, data that a pending assignment
-        is about to change: such assignments are committed first. So the node stays valid while
-        the operation takes the nodes of its other operands, even if these commit assignments.
+        Pending assignments to data that the node or its history reads are committed first. So the
+        node stays valid while the operation takes the nodes of its other operands, even if these
+        commit assignments.
         """
         self._used = True
         link = self._link
@@ -461,7 +461,7 @@ class TensorBase(LazyHandle):
 
     @property
     def _lineage(self) -> bool | Severed:
-        """Whether a gradient can flow into this tensor; or the only tag that stops it."""
+        """Whether a gradient can flow into this tensor; or the tag, if a single tag stops it."""
         if self._link is not None:
             views.enter(self, self._link)
         if self._uop is None:

@@ -22,8 +22,8 @@ def operation(function: _F) -> _F:
 
     After the function has taken the node of an operand and before it makes the result, another
     thread, a signal handler or a finalizer may assign to a tensor that the operand is computed
-    from. A write computes the lazy tensors that read the memory first, but the result does not
-    exist yet. The function must have no side effects.
+    from. Such a write first computes the existing lazy tensors that read the memory, but not the
+    result, which does not exist yet. The function must have no side effects.
     """
     return cast("_F", Operation(function))
 

@@ -1,8 +1,8 @@
 """State that all tensors share: pending assignments, live tensors and modes.
 
-The registers hold tensors by identity. They make lazy evaluation invisible: a tensor keeps the
-value that its expression had when it was created, even if the tensors it reads are assigned to
-before it is computed.
+The registries in this module hold tensors by identity. They make lazy evaluation invisible: a
+tensor keeps the value that its expression had when it was created, even if the tensors it reads are
+assigned to before it is computed.
 """
 
 from __future__ import annotations

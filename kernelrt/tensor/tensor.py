@@ -398,11 +398,11 @@ class Tensor(
     def assign(self, value: Operand) -> Self:
         """Assign a new value of the same shape and dtype.
 
-        A tensor with storage keeps its storage: the value is written there, in place, when a
-        tensor is computed or this tensor is read next. Plans that read the storage see the value.
+        A tensor with storage keeps its storage. The value is written there, in place, as soon as
+        any tensor is computed or this tensor is read. Plans that read the storage see the value.
         A tensor without storage, such as ``krt.zeros(3)``, gets storage once its new value is
         computed from its current value. Views of this tensor change, too. Assigning to a view
-        changes its root. The gradient history of `value` is dropped.
+        changes the tensor that it views. The gradient history of `value` is dropped.
 
         Parameters
         ----------
@@ -575,7 +575,7 @@ class Tensor(
         return Tensor, (bits, self.dtype, None, self._is_parameter)
 
     def __dir__(self) -> list[str]:
-        """List the public names: Python suggests names in errors only if there are at most 750."""
+        """List the public names only: Python's errors suggest none if there are more than 750."""
         kind = type(self)
         return [
             name for name in super().__dir__()

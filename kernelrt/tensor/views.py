@@ -352,7 +352,7 @@ def read(source: TensorBase) -> tuple[UOp, UOp | None]:
     """Return the node of `source`, and the root's node that it is computed from.
 
     If a finalizer or signal handler computes the root meanwhile, the second value is None. A view
-    of the returned node then applies its path again when it is read.
+    made of the returned node then applies its path again when it is read.
     """
     node = source._live()
     link = source._link
@@ -521,10 +521,10 @@ def borrow(tensor: TensorBase, link: Link) -> None:
 
 
 def _contiguous_part(link: Link, *, marked: bool = False) -> tuple[Buffer, tuple[int, ...]] | None:
-    """Return the memory and shape of a view whose elements are contiguous in its root, else None.
+    """Return the memory and shape of a view if its elements are contiguous in its root.
 
-    Memory carries no autograd tags. So if the node of the view has a tag that gradients depend on,
-    the result is None, unless `marked` is true.
+    Return None if they are not contiguous. Also return None if the node of the view has a tag that
+    gradients depend on, because memory carries no tags; but if `marked` is true, ignore the tag.
     """
     if not link.root.is_realized:
         return None
@@ -641,15 +641,16 @@ def _placed(
     if any(kind.put is None for kind, _ in steps):
         _check_no_broadcast(tensor)
         # The view may show elements twice (overlapping windows), so no inverse exists: apply the
-        # path to the flat element numbers, and scatter to these.
+        # path to the row-major positions of the root's elements, and scatter to these positions.
         positions = root._of(build.reshape(build.iota(prod(root.dims)), root.dims))
         for kind, arguments in steps:
             if kind is not BITS:
                 positions = kind.get(positions, *arguments)
             elif arguments[0].bits != arguments[1].bits:
                 raise ShapeError(
-                    f"cannot write to windows or an expanded view read as {tensor.dtype.name}, of "
-                    "another width; copy the view first, as in x.clone()"
+                    "cannot write to sliding windows, as from unfold(), or to an expanded view "
+                    f"through view({tensor.dtype.name}), whose item size differs from that of "
+                    f"{root.dtype.name}; copy the view first, as in x.clone()"
                 )
         return root._with_elements(positions, value)
     levels = [root]
@@ -853,10 +854,10 @@ def _is_same(one: Array, two: Array) -> bool:
 
 
 def writable_part(tensor: _T) -> _T | None:
-    """Return a tensor over the memory of a view if it can be written without its root, else None.
+    """Return a tensor over the memory of a view if it can be written without its root.
 
-    A lazy root is computed first. Otherwise a loop over parts of the root would build an
-    ever-growing graph of assignments to the whole root.
+    Return None otherwise. A lazy root is computed first: assignments to parts of a lazy root in a
+    loop would build an ever-growing graph of assignments to the whole root.
     """
     link = tensor._link
     assert link is not None
