@@ -128,9 +128,9 @@ def check_floats(dtype: DType, name: str) -> None:
 
 
 def take_by_value(value: Any) -> Any:
-    """Return the number that a float argument of a jitted function holds; else `value`.
+    """Return `value`, or the number that it holds if it is a float argument of a jitted function.
 
-    In a trace such a number has no value: the function is traced again, with the number as a
+    In a trace such an argument has no value. So the function is traced again, with the number as a
     constant.
     """
     if not isinstance(value, ArrayHandle):
@@ -142,7 +142,7 @@ def take_by_value(value: Any) -> Any:
 
 
 def python_number(value: Any) -> Any:
-    """Return the number that a float argument holds in step-by-step mode; else `value`."""
+    """Return `value`, or in step-by-step mode the number that it holds as a float argument."""
     if not state.local.stepwise or number_node(value) is None:
         return value
     return value.item()
@@ -175,7 +175,7 @@ def check_sizes(sizes: Iterable[Dim], name: str) -> None:
 
 
 def lacking(have: Dim, need: Dim) -> str | None:
-    """Return None if `have` is always at least `need`, else the end of the error message."""
+    """Return None if `have` is always at least `need`; otherwise, the end of an error message."""
     low, high = dim_span(difference(have, need))
     if low >= 0:
         return None

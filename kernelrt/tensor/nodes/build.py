@@ -239,7 +239,8 @@ def iota_along(shape: Shape, axis: int) -> UOp:
 def bound(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
     """Return `index` with a run-time check that it is in [0, size).
 
-    `from_end` means that `size` was added to negative indices; the error message undoes it.
+    `from_end` means that `size` was added to negative indices; the error message shows the indices
+    before this addition.
     """
     end = as_uop(size)
     return index if in_range(index, end) else UOp(Op.BOUND, index.dtype, (index, end), from_end)
@@ -257,7 +258,7 @@ def check_room(x: UOp, index: UOp) -> None:
 
 
 def depending_on(base: UOp, nothing: UOp) -> UOp:
-    """Return `base`, made to depend on the empty node `nothing`, so its gradient is not None."""
+    """Return `base`, made to depend on the empty `nothing`, whose gradient then is not None."""
     part = reshape(nothing, (0,))
     flat = reshape(base, (prod(base.shape),))
     return reshape(cat([flat, part], 0), base.shape)

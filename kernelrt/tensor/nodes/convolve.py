@@ -47,7 +47,7 @@ class Windows(NamedTuple):
 
     @property
     def axes(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Number, taps, stride and dilation of each axis."""
+        """Index, taps, stride and dilation of each spatial axis."""
         each = zip(self.taps, self.strides, self.dilations, strict=True)
         return tuple((axis, *along) for axis, along in enumerate(each, 2))
 
@@ -158,7 +158,7 @@ def _uncovered(
     shape: build.Shape,
     windows: Windows,
 ) -> UOp:
-    """Return the result of `spread` for all that the windows cover, cropped by the padding."""
+    """Call `spread` for the part of the padded image that windows cover, and crop the padding."""
     whole = tuple(
         total((low, size, high))
         for low, size, high in zip(windows.low, shape[2:], windows.high, strict=True)

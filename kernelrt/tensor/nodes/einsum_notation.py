@@ -29,7 +29,10 @@ def parse(operands: Sequence[object]) -> tuple[str, list[object]]:
     Numbers from 0 to 51 become letters, upper case first, so that the sort order stays the same.
     """
     if not operands:
-        raise ShapeError("einsum: expected an equation, as in einsum('ij,jk->ik', a, b)")
+        raise ShapeError(
+            "einsum: called without arguments; pass an equation and operands, as in "
+            "einsum('ij,jk->ik', a, b)"
+        )
     first, *rest = operands
     if isinstance(first, str):
         if len(rest) == 1 and isinstance(rest[0], tuple | list):

@@ -50,7 +50,7 @@ def matrices(x: UOp, name: str, *, square: bool = False) -> tuple[int, int]:
         )
     if len(x.shape) < 2 or not is_static(x.shape[-2:]):
         raise ShapeError(
-            f"{name}: expected matrices with static sizes in the last two axes, not shape "
+            f"{name}: expected matrices with fixed sizes in the last two axes, not shape "
             f"{format_shape(x.shape)}"
         )
     rows, columns = (int(d) for d in x.shape[-2:] if isinstance(d, int))
@@ -66,7 +66,7 @@ def transposed(x: UOp) -> UOp:
 
 
 def product(*factors: UOp) -> UOp:
-    """Return the matrix product, evaluated from left to right."""
+    """Return the matrix product of all factors, evaluated from left to right."""
     out = factors[0]
     for factor in factors[1:]:
         out = matrix_product(out, factor)
@@ -154,7 +154,10 @@ def nothing(a: UOp, *shape: int, value: int = 0) -> UOp:
 
 
 def cholesky(a: UOp, *, checked: bool = True) -> UOp:
-    """Return L of ``A = L @ L.T``, reading the lower triangle; unless `checked`, NaN on failure."""
+    """Return L of ``A = L @ L.T``; only the lower triangle of A is read.
+
+    If A is not positive definite, raise an error at run time; without `checked`, return NaN.
+    """
     n, _ = matrices(a, "cholesky", square=True)
     if build.has_zero(a.shape):
         return a
@@ -377,7 +380,8 @@ def _qr_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (a,), (m, n, k) = node.arg.inputs, node.arg.arg
     if k > min(m, n):
         raise GradientError(
-            "qr: mode 'complete' has no gradient for matrices with more rows than columns"
+            f"qr: mode 'complete' has no gradient if there are more rows ({m}) than columns ({n}); "
+            "use mode 'reduced'"
         )
     q, r = part(node, 0, m, k), part(node, m * k, k, n)
     gq, gr = part(g, 0, m, k), part(g, m * k, k, n)
@@ -409,7 +413,7 @@ def _skew(x: UOp) -> UOp:
 
 
 def eigh(a: UOp) -> tuple[UOp, UOp]:
-    """Return ascending eigenvalues, and eigenvectors, of symmetric matrices (lower triangles)."""
+    """Return ascending eigenvalues, and eigenvectors; only the lower triangles are read."""
     n, _ = matrices(a, "eigh", square=True)
     if build.has_zero(a.shape):
         return nothing(a, n), a

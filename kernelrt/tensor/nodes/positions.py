@@ -329,7 +329,7 @@ def elements(tensor: TensorBase, name: str, instead: str) -> np.ndarray[Any, Any
     if found is None:
         raise JitError(
             f"{name}: the size of the result depends on values, which are unknown while a function "
-            f"is traced; {instead}, or call {name} outside of the function"
+            f"is traced; {instead}, or call {name} outside of the traced function"
         )
     return found
 

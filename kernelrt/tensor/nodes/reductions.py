@@ -91,8 +91,8 @@ def guarded_root_rule(node: UOp, g: UOp, _i: int) -> UOp:
 def log_total(x: UOp, axes: tuple[int, ...], *, guard: bool = False) -> tuple[UOp, UOp]:
     """Return the maximum over `axes` and ``log(sum(exp(x - maximum)))``; axes stay with size 1.
 
-    The two are returned separately: if the maximum is large, their sum loses digits of the second.
-    With `guard`, infinities are handled: an infinite maximum is replaced by 0.
+    The two are returned separately because their sum would lose digits of the logarithm if the
+    maximum is large. With `guard`, an infinite maximum is replaced by 0.
     """
     top = kept(detach(x), Op.MAX, axes)
     if guard:
@@ -111,19 +111,19 @@ def _log_total_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """Return the gradient of a softmax; the argument of its tag holds the axes."""
+    """Return the gradient of a softmax, whose tag has its axes as `arg`."""
     inner = build.expand(kept(build.mul(g, node), Op.ADD, node.arg.arg), node.shape)
     return build.mul(node, build.sub(g, inner))
 
 
 def log_softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """Return the gradient of a log-softmax; the argument of its tag holds the axes."""
+    """Return the gradient of a log-softmax, whose tag has its axes as `arg`."""
     total = build.expand(kept(g, Op.ADD, node.arg.arg), node.shape)
     return build.sub(g, build.mul(node.alu(Op.EXP), total))
 
 
 def var_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """Return the gradient of a variance; its parts are mean, shift and count."""
+    """Return the gradient of a variance, whose tag has mean, shift and count as `parts`."""
     (x,), (mean, shift, count) = node.arg.inputs, node.arg.parts
     share = build.div(build.mul(g, 2), build.broadcast_to(count, g.shape))
     deviation = x.alu(Op.SUB, build.expand(mean, x.shape))

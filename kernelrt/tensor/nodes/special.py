@@ -160,7 +160,8 @@ def _sinc_rule(node: UOp, g: UOp, _i: int) -> UOp:
 def erfinv(x: UOp) -> UOp:
     """Return the inverse error function of `x`; infinite at -1 and 1, NaN beyond.
 
-    A polynomial fit, then one step of Halley's method, which cubes the relative error of the fit.
+    The result is that of a polynomial fit, improved by one step of Halley's method, which cubes the
+    relative error of the fit.
     """
     size, one = x.alu(Op.ABS), _number(1, x)
     rest = one.alu(Op.SUB, size)
@@ -306,8 +307,9 @@ _BERNOULLI: Final = (
 def digamma(x: UOp) -> UOp:
     """Return the derivative of lgamma.
 
-    Above 1/2 by the recurrence and the asymptotic series (DLMF 5.5.2 and 5.11.2), below by
-    reflection (DLMF 5.5.4). NaN at negative poles; infinite at 0, with the opposite sign of 0.
+    Above 1/2 it is computed by the recurrence and the asymptotic series (DLMF 5.5.2 and 5.11.2),
+    below 1/2 by reflection (DLMF 5.5.4). It is NaN at negative integers, -inf at 0.0 and inf at
+    -0.0.
     """
     one = _number(1, x)
     low, y = _upper(x)
@@ -339,7 +341,8 @@ def _digamma_rule(node: UOp, g: UOp, _i: int) -> UOp:
 def polygamma(n: int, x: UOp) -> UOp:
     """Return the derivative of order `n`, at least 1, of :func:`digamma`.
 
-    n! times a Hurwitz zeta function, by Euler-Maclaurin summation (DLMF 5.15.1 and 25.11.28).
+    Up to its sign, it is n! times a Hurwitz zeta function (DLMF 5.15.1), which is computed by
+    Euler-Maclaurin summation (DLMF 25.11.28).
     """
     power = n + 1
     low, y = _upper(x)

@@ -69,8 +69,9 @@ def matrix_norm(
     A : Tensor
         Floating tensor with at least two axes.
     ord : "fro", "nuc", inf, -inf, 1, -1, 2 or -2
-        Frobenius norm; sum of the singular values; greatest (inf) or least (-inf) sum of absolute
-        values of a row, or (1, -1) of a column; greatest (2) or least (-2) singular value.
+        Order of the norm. "fro": Frobenius norm. "nuc": sum of the singular values. inf and -inf:
+        greatest and least sum of absolute values of a row. 1 and -1: greatest and least sum of
+        absolute values of a column. 2 and -2: greatest and least singular value.
     dim : sequence of two int
         Axes of the rows and columns.
     keepdim : bool
@@ -115,7 +116,7 @@ def matrix_norm(
         kept = tuple(1 if a in (rows, columns) else d for a, d in enumerate(x.dims))
         return out.reshape(kept) if keepdim else out
     if order not in (1, -1, math.inf, -math.inf):
-        raise ShapeError(f"ord: expected 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord}")
+        raise ShapeError(f"ord: expected 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}")
     along, across = (columns, rows) if abs(order) == math.inf else (rows, columns)
     sums = x.norm(1, along, True)
     out = _greatest(sums, across, True) if order > 0 else sums.amin(across, True)
