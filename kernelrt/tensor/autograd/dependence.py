@@ -33,8 +33,8 @@ _FLOW, _VALUE = 0, 1
 def value_of_run(outcome: Outcome, operands: Sequence[UOp]) -> UOp:
     """Return the REGION node of a result of a loop or branch.
 
-    The operands that its gradients flow to are computed here, because later callers must not be
-    interrupted.
+    The set of operands that its gradients flow to is determined here, because later callers must
+    not be interrupted.
     """
     node = UOp(Op.REGION, outcome.dtype, tuple(operands), outcome)
     gradient_operands(node)

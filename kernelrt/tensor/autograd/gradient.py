@@ -219,7 +219,7 @@ def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp
 
 
 def _none(node: UOp, g: UOp, i: int) -> None:
-    """Return no gradient: rounding and integer operations have derivative 0 where it exists."""
+    """Return None: rounding and integer operations have derivative 0 wherever it exists."""
 
 
 def _accumulate(sums: dict[Any, UOp], key: object, share: UOp) -> None:
@@ -254,7 +254,7 @@ def seed_of(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
 def flow(
     seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Targets | None, answers: HookResults
 ) -> dict[End, UOp]:
-    """Return the gradients of tensors like :func:`gradients`; start again if a hook wrote."""
+    """Return gradients like :func:`gradients`; start again if a hook wrote memory that is read."""
     if state.hooked and not answers.seeds:
         answers.seeds += [t._of(g) for t, g in seeds]
     found = None
@@ -291,7 +291,7 @@ def pull(
 
 
 def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
-    """Return the key of the gradient of input `i`: its tag or its node."""
+    """Return the key of the gradient of `tensor`, input `i`: its tag or its node."""
     if tensor._leaf is not None:
         return tensor._leaf
     if tensor._is_parameter:

@@ -207,7 +207,7 @@ SPENT: Final = "used up"
 
 
 def kind_of(held: object) -> str:
-    """Return which of the states above a ``grad`` is in."""
+    """Return the state of the value of a ``grad``, one of the states above."""
     return NONE if held is None else SPENT if type(held) is ConsumedGradient else GIVEN
 
 
@@ -307,8 +307,8 @@ Handover: TypeAlias = "tuple[list[tuple[TensorBase, int, int]], list[tuple[Tenso
 def before_run(effects: Sequence[Effect]) -> tuple[bool, Handover]:
     """Move gradients to the buffers where the plan reads them.
 
-    Return whether there was anything to do, or will be in the next run; and the work left for
-    after the run.
+    Return a bool and the work that is left for after the run. The bool says whether there was
+    anything to do, or will be in the next run.
     """
     moving: list[tuple[GradientBuffer, TensorBase]] = []
     passed = [_handed_out(e.source._grad, e.source) for e in effects if e.source is not None]

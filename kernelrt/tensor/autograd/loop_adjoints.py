@@ -128,7 +128,7 @@ def pull_run(given: Cotangents, live: Collection[UOp], name: str) -> list[tuple[
 def _port_gradients(
     seeds: Sequence[tuple[UOp, UOp]], ports: Sequence[UOp], name: str
 ) -> list[UOp | None]:
-    """Return the gradient of each port, given values that read the ports and their gradients."""
+    """Return the gradient of each port, given values that read the ports, and their gradients."""
     leaves = {p: mark(p, Leaf()) for p in ports}
     roots = rewritten([value for value, _ in seeds], leaves)
     wanted = gradient.Targets(marks=frozenset(m.arg for m in leaves.values()))

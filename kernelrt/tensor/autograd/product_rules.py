@@ -1,8 +1,9 @@
 """VJP rules of products over axes.
 
 The first derivative divides the product of all elements by each element. In the second derivative,
-sums of such quotients would lose all digits next to a much larger quotient. So it multiplies out
-the products without two elements, along a binary tree. Further derivatives differentiate this tree.
+sums of such quotients would lose all digits next to a much larger quotient. So it uses no
+quotients: for each pair of elements, the product of all other elements is computed along a binary
+tree. Further derivatives differentiate this tree.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ def _others_rule(node: UOp, g: UOp, _i: int) -> UOp:
     """Return for each j the sum over i of ``g[i]`` times the product without elements i and j.
 
     The differentiated function is the sum over i of ``g[i]`` times the product of the others. That
-    is the derivative of the product of ``x + s * g`` by s at s = 0. The pass up the tree computes
-    products and their derivatives by s. The pass down computes the derivatives of the root's
-    derivative by both.
+    is the derivative of the product of ``x + s * g`` by s at s = 0. Each node of the tree holds a
+    product of elements, and the derivative of this product by s. The pass up the tree computes
+    both. The pass down computes the derivatives of the root's second value by both.
     """
     (x,), axes = node.arg.inputs, node.arg.arg
     if build.has_zero(x.shape):
@@ -113,7 +114,7 @@ def _less(a: Dim, b: Dim) -> UOp:
 
 
 def _unpaired(level: int, depth: int, count: Dim) -> UOp | None:
-    """Return a mask of the pairs without a second element, for `count` leaves; None if all have."""
+    """Return a mask of the pairs without a second element, for `count` leaves; None for no pair."""
     if same(count, 1 << depth):
         return None
     pairs = build.iota(1 << (depth - level - 1))

@@ -235,7 +235,7 @@ def filled(number: bool | float, size: int, dtype: dt.DType) -> Buffer:
 
 
 def filled_like(node: UOp, buffer: Buffer) -> Buffer | None:
-    """Make a buffer like `buffer`, filled with the value of a constant node; else return None."""
+    """Return a new buffer like `buffer` with the value of constant `node`; None for other nodes."""
     number = build.const_value(node)
     return None if number is None else filled(number, buffer.size, buffer.dtype)
 
@@ -321,7 +321,7 @@ def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> ByteRangeMap[None]:
 
 
 def sites_of(plan: ExecutionPlan, index: int | None) -> Sequence[tuple[int, int, int]]:
-    """Return the sites where a plan uses a buffer's address; none if it does not read it."""
+    """Return the sites where a plan uses the address of buffer `index`; no sites for None."""
     return () if index is None else plan.sites(index)
 
 
@@ -349,10 +349,11 @@ def _output(plan: ExecutionPlan, i: int) -> tuple[int, int, Sequence[tuple[int, 
 
 
 def result_sites(plan: ExecutionPlan, i: int) -> Sequence[tuple[int, int, int]]:
-    """Return the sites where `plan` uses the address of result `i`, for the caller's memory.
+    """Return the sites where `plan` uses the address of result `i`.
 
-    Return none if copying is cheaper, if two results are the same memory, or if the result is
-    memory that was given to the plan, which no kernel writes.
+    There the caller can put the address of its own memory. Return no sites if copying the result is
+    cheaper, if two results are the same memory, or if the result is memory that was given to the
+    plan, which no kernel writes.
     """
     index = plan.output_indices[i]
     if plan.output_buffers[i].nbytes < BIND_FROM_BYTES or plan.output_indices.count(index) > 1:
@@ -361,7 +362,7 @@ def result_sites(plan: ExecutionPlan, i: int) -> Sequence[tuple[int, int, int]]:
 
 
 def without_kernel(value: UOp, buffers: Sequence[UOp]) -> Constant | Copy | None:
-    """Return the source of a value that needs no kernel, or None."""
+    """Return the source of a value that needs no kernel; None if the value needs a kernel."""
     if build.has_zero(value.shape):
         return Constant(0)
     number = build.const_value(value)

@@ -1,8 +1,9 @@
 """Rebuilding of a graph with Variables in place of sizes.
 
-A form does not list sizes that follow from others, such as the number of windows. If such a size
-must equal another size, the new graph assumes that they are equal and records the pair. Its plan
-computes only graphs in which both are equal.
+A form (`size_families.Form`) says how the sizes of similar graphs depend on each other. It does not
+list sizes that follow from others, such as the number of windows. If such a size must equal another
+size, the new graph assumes that they are equal and records the pair. Its plan computes only graphs
+in which both are equal.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ MATMUL_NS: Final = 4e3
 LEAST_MATMUL_TERMS: Final = 1 << 13
 #: A graph with a larger intermediate result is compiled, because fusion avoids most of the memory.
 MOST_BYTES: Final = 16 << 20
-#: If all values take more memory, values reuse the memory of values that no later step reads.
+#: If all values together take more memory, a value may reuse the memory of another value that no
+#: later step reads.
 REUSED_BYTES: Final = 1 << 16
 #: Larger iotas are computed by a step instead of stored as constants.
 CONSTANT_BYTES: Final = 1 << 16
@@ -220,7 +221,8 @@ class _Writer(ProgramBuilder):
         used = [self.steps.slots_of(i) for i in range(len(self.steps))]
         for before, _, arrays in reversed(self.calls):
             used.insert(before, [view.slot for view, _ in arrays])
-        # Permanent values are read at the end, as it were, and numbers are stored at the start.
+        # Permanent values must last as if they were read at the end, and numbers as if they were
+        # written at the start.
         used.append([i for i, slot in enumerate(self.slots) if slot.permanent])
         used[0] = used[0] + [slot for slot, _, _ in self.number_slots]
         holders = {slot: scheduled.Intermediate(slot.nbytes, dt.uint8) for slot in own}
@@ -517,7 +519,7 @@ def _windowed(strides: Shape, windows: Sequence[tuple[int, int, int, int]]) -> S
 
 @functools.lru_cache(1024)
 def _multiplying(left: Shape, right: Shape) -> Callable[[Array, Array, Array], None]:
-    """Return a function that multiplies stacks of matrices given with more axes."""
+    """Return a function that reshapes two arrays to stacks of matrices and multiplies them."""
 
     def multiply(out: Array, x: Array, y: Array) -> None:
         with np.errstate(all="ignore"):

@@ -246,7 +246,7 @@ class _Search:
         self._tell(node, nan=True)
 
     def _infinity(self, start: UOp) -> UOp | None:
-        """Return the operation that made an infinity from finite numbers; None if it was given."""
+        """Return the operation that made an infinity from finite numbers; None if there is none."""
         stack, seen = [start], {start}
         while stack:
             node = stack.pop()

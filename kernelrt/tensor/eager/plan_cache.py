@@ -176,7 +176,8 @@ class PlanCache(PlanTable):
     def forget_sizes(self) -> None:
         """Drop plans with Variables and programs; the next two sizes get plans of their own.
 
-        Sums and products of a plan with Variables may differ from others in the last bits.
+        Sums and products of a plan with Variables may differ from those of other plans in the last
+        bits.
         """
         self._size_families.clear()
         self._known.clear()
@@ -255,10 +256,11 @@ class PlanCache(PlanTable):
         read: Sequence[UOp],
         numbers: list[UOp],
     ) -> tuple[Entry | None, _Structure | None]:
-        """Return an entry that interprets the graphs, while that is cheaper, and the structure.
+        """Return an entry that interprets the graphs, and the structure of the graphs.
 
         The entry takes the numbers after the buffers. Its key is `alike`, unless numbers are
-        sizes. Each of the two results may be None: the structure if it was not computed.
+        sizes. The entry is None if the graphs should be compiled. The structure is None if it was
+        not computed.
         """
         if not self.interprets:
             return None, None

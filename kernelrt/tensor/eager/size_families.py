@@ -51,7 +51,10 @@ _INDEXING: Final = frozenset({Op.GATHER, Op.SCATTER})
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A size as a function of the free sizes: start + factor * product of free[i] for i in of."""
+    """A size as a function of the free sizes.
+
+    It is ``start + factor * p``, where p is the product of ``free[i]`` for all i in `of`.
+    """
 
     start: int
     factor: int = 0

@@ -90,7 +90,9 @@ def _along(
     put: Mapping[UOp, UOp],
     count: Dim,
 ) -> list[BatchedValue]:
-    """Batch graphs of a body, with its ports replaced: `given` has the batch axis, `put` has not.
+    """Batch graphs of a body whose ports are replaced by the values in `given` and `put`.
+
+    Values in `given` have the batch axis, values in `put` do not.
 
     Ports are identified by number, so a port of this body may equal a port of an enclosing body
     that the replacements read. Placeholders keep them apart.
@@ -300,7 +302,10 @@ class _BatchedLoop:
         return _swapped(build.reshape(found.value, (self._count, *shape)))
 
     def _running(self, slots: Sequence[Slot], number: Slot | None) -> tuple[UOp | None, UOp | None]:
-        """Return masks: runs at all, runs in this iteration; None if all elements end together."""
+        """Return masks of the batch elements that run at all, and that run in this iteration.
+
+        Return None twice if all batch elements end together.
+        """
         if not self._diverges:
             return None, None
         if self._counts is None:

@@ -1,12 +1,13 @@
 """Bodies of loops and branches as graphs, with the values that they capture.
 
 Values that do not change between iterations are computed once, before the loop, and passed to the
-body. Values computed from constants alone stay in the body.
+body. There are two exceptions. Values computed from constants alone stay in the body, because they
+read nothing from outside. Movement ops that only select elements of an outer value stay in the
+body, because they usually cost nothing there.
 
-Movement ops that only select elements of an outer value stay in the body, too, because they usually
-cost nothing there. Exception: a GATHER by data from permuted rows. Rows whose elements lie pages
-apart evict each other from the cache in every iteration. If the loop reads enough such rows, it
-gets a copy in the permuted order.
+They are not free if a GATHER reads rows of a permuted value. The elements of such a row lie pages
+apart, so rows evict each other from the cache in every iteration. If the loop reads enough such
+rows, it gets a copy of the value in the permuted order.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ def frontier(
 
     A captured node depends neither on `inside` nodes nor only on constants. Movement ops on a
     captured node are skipped, unless a copy in their order pays off within `trip_count` iterations.
-    Nodes for which `stays` is true are treated like nodes that depend on `inside`. Nodes requested
-    before `since` never are.
+    A node for which `stays` is true is treated like a node that depends on `inside`, unless it was
+    requested before `since`.
     """
     roots = list(roots)
     bound: set[UOp] = set(inside)  # nodes that depend on `inside`

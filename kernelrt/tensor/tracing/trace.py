@@ -529,7 +529,11 @@ class Trace(TraceMode):
         return {self.number_arguments[buffer] for buffer in read}
 
     def knows(self, node: UOp) -> bool:
-        """Return whether a value depends only on constants, including constants of the function."""
+        """Return whether a value depends only on constants, whose values are known in the trace.
+
+        These are numbers, and data that the function itself creates from lists and arrays. Tensors
+        from outside are no constants.
+        """
         constants, trace = set(self.constants), self.around
         while trace is not None:
             constants |= trace.constants

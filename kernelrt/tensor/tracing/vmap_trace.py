@@ -140,7 +140,7 @@ class VmapTrace(Trace):
         return self.member(self._outside(lambda: draw((self.count, *size)).uop))
 
     def _share(self) -> tuple[UOp, UOp]:
-        """Return the index of a batch element over all nested vmaps, and the number of elements."""
+        """Return the index of a batch element among those of all nested vmaps, and their number."""
         self._check_draws()
         outer = self.around
         if isinstance(outer, VmapTrace):
