@@ -16,7 +16,7 @@ from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
     from kernelrt.tensor.methods.operators import OperatorMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["ActivationMethods"]
@@ -24,7 +24,7 @@ __all__ = ["ActivationMethods"]
 
 @operations()
 class ActivationMethods(_Below):
-    """Activation functions. Their gradients use the output where it is sufficient."""
+    """Activation functions. Gradients are computed from the output where that is possible."""
 
     __slots__ = ()
 
@@ -51,7 +51,7 @@ class ActivationMethods(_Below):
         return self._of(build.where(x.alu(Op.LE, zero), zero, x))
 
     def relu6(self) -> Self:
-        """Return ``min(max(self, 0), 6)``; the gradient at 0, 6 and NaN is 0.
+        """Return ``min(max(self, 0), 6)``; the gradient is 0 where the input is 0, 6 or NaN.
 
         Returns
         -------
@@ -66,7 +66,7 @@ class ActivationMethods(_Below):
         return self.hardtanh(0, 6)
 
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
-        """Return each positive element unchanged, and each other one times `negative_slope`.
+        """Return x where x is positive, and ``negative_slope * x`` elsewhere.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class ActivationMethods(_Below):
         return self._widely(rule)
 
     def elu(self, alpha: float = 1.0) -> Self:
-        """Return each positive element unchanged, else ``alpha * (exp(x) - 1)``.
+        """Return x where x is positive, and ``alpha * (exp(x) - 1)`` elsewhere.
 
         Parameters
         ----------
@@ -183,17 +183,17 @@ class ActivationMethods(_Below):
         return self._widely(lambda x: x.alu(Op.MUL, sigmoid(x)))
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
-        """Clamp this tensor to [min_val, max_val]; the gradient at the limits and NaN is 0.
+        """Clamp this tensor to [min_val, max_val]; the gradient is 0 at the limits and at NaN.
 
         Parameters
         ----------
         min_val, max_val : float, default -1.0 and 1.0
-            Limits of the result. For integer tensors they lose their fractions.
+            Limits of the result. For an integer tensor, their fractions are dropped.
 
         Returns
         -------
         Tensor
-            Same shape and dtype; bools promote with the limits.
+            Same shape and dtype; a bool tensor gets the dtype that bool and the limits promote to.
 
         Raises
         ------
@@ -256,7 +256,7 @@ class ActivationMethods(_Below):
         return self._widely(rule)
 
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
-        """Return ``log(1 + exp(beta * x)) / beta``, or x where ``beta * x > threshold``.
+        """Return x where ``beta * x > threshold``, and ``log(1 + exp(beta * x)) / beta`` elsewhere.
 
         Parameters
         ----------
@@ -321,7 +321,7 @@ class ActivationMethods(_Below):
         return self._widely(lambda x: x.alu(Op.DIV, build.add(x.alu(Op.ABS), 1)))
 
     def hardsigmoid(self) -> Self:
-        """Return ``clamp(self + 3, 0, 6) / 6``; the gradient at -3, 3 and NaN is 0.
+        """Return ``clamp(self + 3, 0, 6) / 6``; the gradient is 0 where the input is -3, 3 or NaN.
 
         Returns
         -------
@@ -355,7 +355,7 @@ class ActivationMethods(_Below):
         return self._widely(lambda x: x.alu(Op.MUL, _hardsigmoid(x)))
 
     def celu(self, alpha: float = 1.0) -> Self:
-        """Return each positive element unchanged, else ``alpha * (exp(x / alpha) - 1)``.
+        """Return x where x is positive, and ``alpha * (exp(x / alpha) - 1)`` elsewhere.
 
         Parameters
         ----------
@@ -391,7 +391,7 @@ class ActivationMethods(_Below):
         return self._widely(lambda x: _exponential(x, 1, alpha, 1 / alpha))
 
     def selu(self) -> Self:
-        """Return the scaled :meth:`elu` that keeps mean 0 and variance 1.
+        """Return :meth:`elu` scaled so that layers keep activations at mean 0 and variance 1.
 
         Returns
         -------
@@ -411,7 +411,7 @@ class ActivationMethods(_Below):
         return self._widely(lambda x: _exponential(x, _SELU_SCALE, _SELU_SCALE * _SELU_ALPHA, 1))
 
     def hardshrink(self, lambd: float = 0.5) -> Self:
-        """Return 0 where ``abs(x) <= lambd``, else the element; the gradient at NaN is 0.
+        """Return 0 where ``abs(x) <= lambd``, and x elsewhere; the gradient is 0 where x is NaN.
 
         Parameters
         ----------
@@ -433,9 +433,9 @@ class ActivationMethods(_Below):
         return self._widely(lambda x: _shrunk(x, edge, x))
 
     def softshrink(self, lambd: float = 0.5) -> Self:
-        """Move each element toward 0 by `lambd`, and return 0 where ``abs(x) <= lambd``.
+        """Return 0 where ``abs(x) <= lambd``; elsewhere, move x toward 0 by `lambd`.
 
-        The gradient at NaN is 0.
+        The gradient is 0 where x is NaN.
 
         Parameters
         ----------
@@ -487,15 +487,15 @@ class ActivationMethods(_Below):
         return self._widely(_tanhshrink)
 
     def threshold(self, threshold: float, value: float) -> Self:
-        """Return each element above `threshold` unchanged, else `value`; NaN stays NaN.
+        """Return x where x is above `threshold`, and `value` elsewhere; NaN stays NaN.
 
         Parameters
         ----------
         threshold : float
             Limit above which elements stay.
         value : float
-            Replacement of the other elements. For an integer tensor both numbers lose their
-            fractions.
+            Replacement of the other elements. For an integer tensor, the fractions of both numbers
+            are dropped.
 
         Returns
         -------
@@ -524,7 +524,7 @@ _SELU_SCALE: Final = 1.0507009873554804934193349852946
 
 
 def _exponential(x: UOp, above: float, below: float, rate: float) -> UOp:
-    """Return ``above * x`` where x is positive, else ``below * (exp(rate * x) - 1)``."""
+    """Return ``above * x`` where x is positive, and ``below * (exp(rate * x) - 1)`` elsewhere."""
     zero = build.zeros_like(x)
     positive = zero.alu(Op.LT, x)
     # Positive elements are replaced by 0, as their exponential could overflow.
@@ -533,7 +533,7 @@ def _exponential(x: UOp, above: float, below: float, rate: float) -> UOp:
 
 
 def _shrunk(x: UOp, edge: float, far: UOp) -> UOp:
-    """Return 0 where ``abs(x) <= edge``, else `far`, whose derivative is 1."""
+    """Return 0 where ``abs(x) <= edge``, and `far`, whose derivative is 1, elsewhere."""
     near = x.alu(Op.ABS).alu(Op.LE, build.full(edge, x.dtype, x.shape))
     return custom(build.where(near, 0, far), _shrunk_rule, x, arg=edge)
 

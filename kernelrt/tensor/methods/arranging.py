@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import Dim
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["ArrangingMethods"]
@@ -372,8 +372,8 @@ class ArrangingMethods(_Below):
         Returns
         -------
         Tensor
-            Same dtype. The size of axis `dim` is the sum of all repetitions; a vector without
-            `dim`.
+            Same dtype. The size of axis `dim` is the sum of all repetitions. Without `dim`, the
+            result is a vector.
 
         Raises
         ------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.free_functions import creation
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
     from kernelrt.tensor.tensor import Tensor
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     creation = Module("kernelrt.tensor.free_functions.creation")
 
@@ -201,7 +201,7 @@ class InquiryMethods(_Below):
         return len(theirs) == self.ndim and all(map(same, self.dims, theirs))
 
     def is_contiguous(self, memory_format: object = None) -> bool:  # noqa: ARG002
-        """Return True: elements are read in row-major order, also those of views.
+        """Return True: the elements of every tensor, also of a view, are read in row-major order.
 
         Parameters
         ----------
@@ -250,7 +250,7 @@ class InquiryMethods(_Below):
         return strides if dim is None else strides[own_axis(dim, self.ndim)]
 
     def storage_offset(self) -> int:
-        """Return 0: elements are counted from the first one, also those of views.
+        """Return 0: element positions start at the first element of the tensor, also in a view.
 
         Examples
         --------
@@ -310,10 +310,10 @@ class InquiryMethods(_Below):
         """An alias of this tensor without its history: it always has the tensor's current value.
 
         Writing to it, as in ``p.data.mul_(0.9)`` and ``p.data[0] = 1``, writes to this tensor.
-        ``p.data = value`` copies another value to this tensor. Aliases taken before as ``p.data``
-        keep the former value, except that an alias taken outside of a traced function changes if
-        the function assigns ``p.data``. If this tensor is the result of operations that gradients
-        flow through, writing to its data raises GradientError.
+        ``p.data = value`` copies another value to this tensor. Aliases that were read from
+        ``p.data`` before keep the former value. Exception: if a traced function assigns ``p.data``,
+        an alias that was read outside the function gets the new value. If this tensor is the result
+        of operations that gradients flow through, writing to its data raises GradientError.
 
         Examples
         --------
@@ -333,7 +333,7 @@ class InquiryMethods(_Below):
         return self
 
     def conj(self) -> Self:
-        """Return this tensor: there are no complex dtypes, and no lazy negation.
+        """Return this tensor: there are no complex dtypes, and no tensor is negated lazily.
 
         Examples
         --------

@@ -21,7 +21,7 @@ from kernelrt.tensor.operation import operation, operations
 if TYPE_CHECKING:
     from kernelrt.tensor.methods.unary import FunctionMethods as _Below
     from kernelrt.tensor.tensor import Tensor
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["ComparisonMethods", "where"]
@@ -636,7 +636,7 @@ def where(
     Parameters
     ----------
     condition : Tensor of bools
-        Where to take the elements of `input`. Alone, a tensor of any dtype.
+        Where to take the elements of `input`. A tensor of any dtype if it is the only argument.
     input, other : Tensor or number
         Elements to select. At least one of the three arguments must be a tensor.
 

@@ -31,7 +31,7 @@ from kernelrt.util.lazy_import import Module, load
 if TYPE_CHECKING:
     from kernelrt.tensor.free_functions import numpy_calls
     from kernelrt.tensor.methods.loss import LossMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     numpy_calls = Module("kernelrt.tensor.free_functions.numpy_calls")
 
@@ -135,7 +135,7 @@ class ConversionMethods(_Below):
             diagnostics.tell()
 
     def _in_memory(self) -> None:
-        """Compute this tensor; a view that can share its root's memory then does."""
+        """Compute this tensor; a view first computes its root, to share its memory if possible."""
         if self._link is not None:
             realize(self._link.root)
         self._realized()
@@ -181,9 +181,10 @@ class ConversionMethods(_Below):
         return source.numpy().item()
 
     def _take_by_value(self) -> None:
-        """Trace float arguments as constants if kernelrt's own code reads the number.
+        """If kernelrt's own code reads a float argument, trace again with the number as a constant.
 
-        User code that reads such an argument gets an error instead, as a trace has no value for it.
+        If user code reads such an argument, do nothing: the caller raises an error, because the
+        argument has no value during tracing.
         """
         frame = sys._getframe()
         while frame.f_code.co_filename == __file__ and frame.f_back is not None:
@@ -408,7 +409,7 @@ class ConversionMethods(_Below):
         if self.ndim:
             raise ScalarError(
                 f"format: {spec!r} formats one number, not a tensor of shape "
-                f"{format_shape(self.dims)}; format x.item(), each number of x.tolist(), or str(x)"
+                f"{format_shape(self.dims)}; format the numbers of x.flatten().tolist(), or str(x)"
             )
         return format(self.item(), spec)
 
@@ -455,7 +456,7 @@ class ConversionMethods(_Below):
         ----------
         *args : DType, str or Tensor
             A dtype, a device (only ``"cpu"``, which has no effect), or a tensor whose dtype to use.
-            Then `non_blocking` and `copy` by position, as in PyTorch.
+            `non_blocking` and `copy` may follow by position, as in PyTorch.
         dtype, device : optional
             The same as keywords.
         copy : bool, default False

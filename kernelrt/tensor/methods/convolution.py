@@ -13,7 +13,7 @@ from kernelrt.tensor.operation import operations
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.matrix_products import ContractionMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["ConvolutionMethods"]
@@ -375,7 +375,10 @@ def _padding(
         return (0,) * len(taps), (0,) * len(taps)
     if padding == "same":
         if any(s != 1 for s in strides):
-            raise ShapeError("padding: 'same' needs a stride of 1")
+            raise ShapeError(
+                f"padding: 'same' needs a stride of 1, not {strides}; pass stride=1, or numbers as "
+                "padding"
+            )
         spans = [d * (k - 1) for k, d in zip(taps, dilations, strict=True)]
         return tuple(s // 2 for s in spans), tuple(s - s // 2 for s in spans)
     if isinstance(padding, str):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.statistics import StatisticsMethods as _Below
     from kernelrt.tensor.tensor import Tensor
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["RunningMethods", "cumulative_trapezoid", "trapezoid"]
@@ -158,7 +158,7 @@ class RunningMethods(_Below):
         self, n: int = 1, dim: int = -1, prepend: TensorBase | None = None,
         append: TensorBase | None = None,
     ) -> Self:  # fmt: skip
-        """Return `n`-th differences of neighbors along `dim`; for bools, whether they differ.
+        """Return `n`-th differences of neighbors along `dim`; a difference of bools is their XOR.
 
         Parameters
         ----------

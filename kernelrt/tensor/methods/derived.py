@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.methods.sorting import OrderingMethods as _Below
     from kernelrt.tensor.nodes import data_checks
     from kernelrt.tensor.tensor import Tensor
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     data_checks = Module("kernelrt.tensor.nodes.data_checks")
 
@@ -60,7 +60,7 @@ class DerivedMethods(_Below):
     __slots__ = ()
 
     def pdist(self, p: float = 2.0) -> Self:
-        """Return the distance of each pair of rows: first row to each later row, and so on.
+        """Return the distances of all pairs of rows, in the order (0, 1), (0, 2), ..., (1, 2), ...
 
         Parameters
         ----------
@@ -245,7 +245,8 @@ class DerivedMethods(_Below):
         use_input_stats : bool, default True
             Whether to use the statistics of the input instead of the running ones.
         momentum : float, default 0.1
-            Weight of the new statistics, averaged over instances, in the running ones.
+            Weight of the new statistics in the running ones. The new statistics are averages over
+            the instances of the batch.
         eps : float, default 1e-5
             Added to the variance.
 
@@ -324,7 +325,7 @@ class DerivedMethods(_Below):
         return cast("Self", cast("Any", self.narrow(dim, start, length)).clone())
 
     def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
-        """Return :meth:`nonzero` with `size` rows: drop surplus rows, fill missing ones.
+        """Return the first `size` rows of :meth:`nonzero`; fill missing rows with `fill_value`.
 
         Its shape does not depend on the elements, so a traced function can use it.
 
@@ -333,7 +334,7 @@ class DerivedMethods(_Below):
         size : int
             Number of rows of the result.
         fill_value : int, default -1
-            Number in missing rows.
+            Value of all elements in missing rows.
 
         Returns
         -------

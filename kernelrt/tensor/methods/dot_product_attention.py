@@ -17,7 +17,7 @@ from kernelrt.tensor.operation import operation
 if TYPE_CHECKING:
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
     from kernelrt.tensor.tensor import Tensor
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["AttentionMethods", "scaled_dot_product_attention"]
@@ -76,7 +76,7 @@ def scaled_dot_product_attention(
         Tensors of shapes (..., L, E), (..., S, E) and (..., S, V); the leading axes broadcast.
     attn_mask : Tensor, optional
         Mask that broadcasts to (..., L, S): bools that are True for the keys to use, or floats to
-        add to the scores. A query without any key to use gives 0.
+        add to the scores. A query without any key to use gives zeros.
     dropout_p : float, default 0.0
         Probability to drop a weight; the remaining weights are scaled up accordingly.
     is_causal : bool, default False
@@ -118,8 +118,9 @@ def scaled_dot_product_attention(
     lead, length, width = query.dims[:-2], query.dims[-2], query.dims[-1]
     if not same(key.dims[-1], width) or not same(key.dims[-2], value.dims[-2]):
         raise ShapeError(
-            "scaled_dot_product_attention: expected shapes (..., L, E), (..., S, E) and "
-            f"(..., S, V), not {', '.join(format_shape(t.dims) for t in (query, key, value))}"
+            "scaled_dot_product_attention: expected query, key and value of shapes (..., L, E), "
+            "(..., S, E) and (..., S, V), not of shapes "
+            f"{', '.join(format_shape(t.dims) for t in (query, key, value))}"
         )
     leads = (lead[:-1], key.dims[:-3]) if enable_gqa else (lead, key.dims[:-2])
     heads = lead[-1:] if enable_gqa else ()
@@ -161,7 +162,8 @@ def _checked_mask(
     given = query._lift(mask, "attn_mask")
     if is_causal:
         raise ShapeError(
-            "attn_mask, is_causal: expected at most one of the two; make attn_mask causal, too"
+            "attn_mask, is_causal: expected at most one of the two; pass only an attn_mask that is "
+            "causal, too"
         )
     if not given.dtype.is_bool and not given.dtype.is_float:
         raise DTypeError(
@@ -186,7 +188,10 @@ def _scale(width: Dim) -> float:
 def _grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Split the query heads into groups that share a head of keys, and give keys a group axis."""
     if min(q.ndim, k.ndim, v.ndim) < 3:
-        raise ShapeError("enable_gqa: expected at least 3 axes, with the heads in axis -3")
+        raise ShapeError(
+            "enable_gqa: expected at least 3 axes, with the heads in axis -3, not query, key and "
+            f"value of {q.ndim}, {k.ndim} and {v.ndim} axes"
+        )
     heads, shared = (t._static_size(t.ndim - 3, "enable_gqa") for t in (q, k))
     if not same(v.dims[-3], shared) or shared == 0 or heads % shared:
         raise ShapeError(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.methods.dot_product_attention import AttentionMethods as _Below
     from kernelrt.tensor.nodes.einsum_notation import Term
     from kernelrt.tensor.tensor import Tensor
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["EinsumMethods", "bilinear", "chain_matmul", "contracted", "einsum", "multi_dot",
@@ -31,10 +31,10 @@ __all__ = ["EinsumMethods", "bilinear", "chain_matmul", "contracted", "einsum", 
 def contracted(nodes: Sequence[UOp], inputs: Sequence[Term], output: Term) -> UOp:
     """Return the sum of the products of `nodes`, whose axes have the letters of `inputs`.
 
-    Each letter occurs once in a term. Axes of size 1 broadcast. Operands are multiplied two at a
-    time, in the order of least work. Each such product is a matrix product with four groups of
-    axes: result axes that both operands have, axes of one operand only (two groups), and axes to
-    sum over.
+    The letters of an operand (a term) are distinct. Axes of size 1 broadcast. Operands are
+    multiplied two at a time, in the order of least work. Each such product is a matrix product with
+    four groups of axes: result axes that both operands have, axes of the left operand only, axes of
+    the right operand only, and axes to sum over.
     """
     sizes: dict[str, Dim] = {}
     for node, term in zip(nodes, inputs, strict=True):
@@ -86,7 +86,7 @@ def _alone(node: UOp, term: Term, needed: set[str]) -> tuple[UOp, Term]:
 
 
 def _placed(node: UOp, term: Term, every: Term, shape: build.Shape) -> UOp:
-    """Permute the axes of `node` to the order of `every` and expand the missing ones."""
+    """Permute the axes of `node` to the order of the letters `every`; expand missing axes."""
     ordered = build.permute(node, [term.index(x) for x in every if x in term])
     line = tuple(d if x in term else 1 for x, d in zip(every, shape, strict=True))
     return build.expand(build.reshape(ordered, line), shape)
@@ -117,7 +117,7 @@ def _diagonal(node: UOp, term: Term) -> tuple[UOp, Term]:
 def _of_square(x: UOp) -> UOp:
     """Return the diagonal of the last two axes, which have equal size n.
 
-    In the flat matrix every (n + 1)-th element lies on the diagonal.
+    In row-major order, every (n + 1)-th element lies on the diagonal.
     """
     *lead, n, _ = x.shape
     if not isinstance(n, int):
@@ -187,7 +187,7 @@ def einsum(*operands: object) -> Tensor:
 
 def _tensors(values: Sequence[object], name: str) -> list[Tensor]:
     if not values:
-        raise ShapeError(f"{name}: expected at least one Tensor")
+        raise ShapeError(f"{name}: expected at least one Tensor, not none")
     for i, value in enumerate(values):
         tensor_of(value, f"{name}: operand {i}")
     return [cast("Tensor", value) for value in values]
@@ -308,7 +308,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     [300.0, 300.0]
     """
     if not isinstance(tensors, tuple | list) or len(tensors) < 2:
-        raise ShapeError("tensors: expected a sequence of at least two tensors")
+        given = f"{len(tensors)}" if isinstance(tensors, tuple | list) else type(tensors).__name__
+        raise ShapeError(f"tensors: expected a sequence of at least two tensors, not {given}")
     parts = _tensors(tensors, "multi_dot")
     for i, part in enumerate(parts):
         ends = i in (0, len(parts) - 1)
@@ -325,8 +326,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     for i, (a, b) in enumerate(itertools.pairwise(parts)):
         if not same(a.dims[-1], b.dims[0]):
             raise ShapeError(
-                f"tensors[{i + 1}]: cannot multiply shapes {format_shape(a.dims)} and "
-                f"{format_shape(b.dims)}, as their inner sizes differ"
+                f"tensors[{i + 1}]: expected as many rows as tensors[{i}] of shape "
+                f"{format_shape(a.dims)} has columns, not shape {format_shape(b.dims)}"
             )
     output = ((inputs[0][0],) if rows else ()) + ((inputs[-1][-1],) if column else ())
     dtype = joint_type(t.uop for t in parts)
@@ -391,8 +392,9 @@ def bilinear(
     fits = w.ndim == 3 and a.ndim == b.ndim > 0 and build.same_shape(a.dims[:-1], b.dims[:-1])
     if not fits or not same(a.dims[-1], w.dims[1]) or not same(b.dims[-1], w.dims[2]):
         raise ShapeError(
-            "bilinear: expected shapes (..., in1), (..., in2) and (out, in1, in2), not "
-            f"{format_shape(a.dims)}, {format_shape(b.dims)} and {format_shape(w.dims)}"
+            "bilinear: expected input1, input2 and weight of shapes (..., in1), (..., in2) and "
+            f"(out, in1, in2), not of shapes {format_shape(a.dims)}, {format_shape(b.dims)} and "
+            f"{format_shape(w.dims)}"
         )
     dtype = joint_type((a.uop, b.uop, w.uop))
     lead = tuple(f"lead{k}" for k in range(a.ndim - 1))
@@ -438,8 +440,8 @@ class EinsumMethods(_Below):
             return self * right
         if not same(self.dims[-1], right.dims[-1]):
             raise ShapeError(
-                f"inner: the last axes of the shapes {format_shape(self.dims)} and "
-                f"{format_shape(right.dims)} differ"
+                f"inner: expected last axes of equal size, not input of shape "
+                f"{format_shape(self.dims)} and other of shape {format_shape(right.dims)}"
             )
         return cast("Self", tensordot(cast("Tensor", self), cast("Tensor", right), ([-1], [-1])))
 
@@ -484,7 +486,7 @@ class EinsumMethods(_Below):
         return self.outer(vec2)
 
     def kron(self, other: Operand) -> Self:
-        """Return the Kronecker product: each element replaced by itself times `other`.
+        """Return the Kronecker product: replace each element x of this tensor by ``x * other``.
 
         Parameters
         ----------
@@ -542,17 +544,20 @@ class EinsumMethods(_Below):
         a, b = (self._of(u) for u in self._unify(("other", right)))
         if self.ndim != right.ndim:
             raise ShapeError(
-                f"cross: expected equal numbers of axes, not shapes {format_shape(self.dims)} and "
-                f"{format_shape(right.dims)}"
+                "cross: expected equal numbers of axes, not input of shape "
+                f"{format_shape(self.dims)} and other of shape {format_shape(right.dims)}"
             )
         threes = [i for i, d in enumerate(a.dims) if same(d, 3)]
         if dim is None and not threes:
-            raise ShapeError(f"cross: no axis of {format_shape(a.dims)} has size 3")
+            raise ShapeError(
+                "cross: expected an axis of size 3, but input and other have the common shape "
+                f"{format_shape(a.dims)}"
+            )
         axis = threes[0] if dim is None else axis_of(dim, a.ndim)
         if not same(self.dims[axis], 3) or not same(right.dims[axis], 3):
             raise ShapeError(
-                f"cross: expected size 3 along axis {axis}, not shapes {format_shape(self.dims)} "
-                f"and {format_shape(right.dims)}"
+                f"cross: expected size 3 along axis {axis}, not input of shape "
+                f"{format_shape(self.dims)} and other of shape {format_shape(right.dims)}"
             )
         x, y = (a.roll(-1, axis), b.roll(-2, axis)), (a.roll(-2, axis), b.roll(-1, axis))
         return x[0] * x[1] - y[0] * y[1]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.methods.operators import Number
     from kernelrt.tensor.methods.statistics import StatisticsMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["ElementwiseMethods", "Split"]
@@ -75,7 +75,7 @@ class ElementwiseMethods(_Below):
     # ---- signs and parts
 
     def copysign(self, other: Operand) -> Self:
-        """Return the magnitude of each element with the sign of `other`; zeros have a sign, too.
+        """Return the magnitude of each element with the sign of `other`, also the sign of a zero.
 
         Parameters
         ----------
@@ -431,7 +431,7 @@ class ElementwiseMethods(_Below):
         return self._jointly(special.xlog1py, other)
 
     def heaviside(self, values: Operand) -> Self:
-        """Return 0 for negative elements and NaN, 1 for positive elements, and `values` at 0.
+        """Return 0 for negative elements and NaN, 1 for positive elements, and `values` for zeros.
 
         Parameters
         ----------
@@ -859,9 +859,9 @@ class ElementwiseMethods(_Below):
     def mvlgamma(self, p: int) -> Self:
         """Return the logarithm of the multivariate gamma function of dimension `p`.
 
-        The sum of ``lgamma(self - j / 2)`` for j from 0 to p - 1, and p (p - 1) / 4 log(pi) (DLMF
-        35.3.4). It is infinite where one of these arguments is a pole of :meth:`lgamma`: 0 or a
-        negative integer.
+        This is the sum of ``lgamma(self - j / 2)`` for j from 0 to p - 1, plus
+        ``p * (p - 1) / 4 * log(pi)`` (DLMF 35.3.4). The result is infinite where one of the
+        arguments of :meth:`lgamma` is 0 or a negative integer.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from kernelrt.tensor.rng import random
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["GatingMethods"]
@@ -29,7 +29,7 @@ class GatingMethods(_Below):
     __slots__ = ()
 
     def glu(self, dim: int = -1) -> Self:
-        """Multiply the first half along `dim`, whose size is even, by the sigmoid of the second.
+        """Halve axis `dim`, and return the first half times the sigmoid of the second half.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class GatingMethods(_Below):
         return self._of(first.alu(Op.MUL, sigmoid(second)).cast(x.dtype))
 
     def prelu(self, weight: TensorBase) -> Self:
-        """Return each positive element unchanged, and each other one times `weight`.
+        """Return x where x is positive, and ``weight * x`` elsewhere.
 
         Parameters
         ----------
@@ -105,8 +105,9 @@ class GatingMethods(_Below):
         if line.ndim:
             if line.ndim != 1 or self.ndim < 2 or not same(line.dims[0], self.dims[1]):
                 raise ShapeError(
-                    f"weight: expected one number, or one for each channel of "
-                    f"{format_shape(self.dims)}, not shape {format_shape(slope.dims)}"
+                    f"weight: expected one number, or a vector with one number for each channel "
+                    f"(axis 1) of the input of shape {format_shape(self.dims)}, not shape "
+                    f"{format_shape(slope.dims)}"
                 )
             line = line.reshape(line.dims[0], *(1,) * (self.ndim - 2))
         a, b = self._unify(("weight", line))
@@ -116,7 +117,7 @@ class GatingMethods(_Below):
     def rrelu(
         self, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
     ) -> Self:
-        """Return each positive element unchanged, and each other one times a random slope.
+        """Return x where x is positive, and x times a random slope elsewhere.
 
         Parameters
         ----------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["ImageMethods", "fold", "unfold"]
@@ -172,7 +172,7 @@ class ImageMethods(_Below):
     ) -> Self:
         """Normalize each element by the mean square of its neighbors in other channels.
 
-        ``x / (k + alpha * mean(x**2)) ** beta``, where the mean is over `size` neighboring
+        The result is ``x / (k + alpha * mean(x**2)) ** beta``. The mean is over `size` neighboring
         channels, with zeros before the first and after the last channel.
 
         Parameters
@@ -376,8 +376,9 @@ class ImageMethods(_Below):
         kernel_size, stride, padding : int or (int, int)
             As in the pooling.
         output_size : sequence of int, optional
-            Sizes of the images, or their whole shape, where pooling images of several sizes gives
-            this shape. Each size is less than one stride off the default.
+            Sizes of the images, or their whole shape. It is needed if images of another size than
+            the default were pooled to this tensor's shape. Each size differs from the default by
+            less than one stride.
 
         Returns
         -------
@@ -552,14 +553,17 @@ def _unpool_rule(node: UOp, g: UOp, _i: int) -> UOp:
 def _unpooled(
     given: Sequence[int] | None, usual: Sequence[int], step: Sequence[int], name: str
 ) -> tuple[int, ...]:
-    """Return the image sizes of unpooling."""
+    """Return the image sizes of unpooling: `usual`, or `given` if it is near enough to `usual`."""
     if given is None:
         if min(usual) < 1:
             raise ShapeError(f"{name}: the image would have size {tuple(usual)}; use less padding")
         return tuple(usual)
     axes = len(usual)
     if not isinstance(given, tuple | list) or len(given) not in (axes, axes + 1, axes + 2):
-        raise ShapeError(f"output_size: expected {axes} sizes, or a whole shape, not {given!r}")
+        raise ShapeError(
+            f"output_size: expected {axes} sizes, or a whole shape of {axes + 1} or {axes + 2} "
+            f"sizes, not {given!r}"
+        )
     sizes = tuple(integer(size, "output_size", 1) for size in given[len(given) - axes :])
     for size, at, s in zip(sizes, usual, step, strict=True):
         if not at - s < size < at + s:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import Operand
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["InPlaceMethods"]
@@ -54,7 +54,7 @@ def _assigning(name: str) -> Callable[..., Any]:
 
 @functools.cache
 def _references() -> int:
-    """Return ``sys.getrefcount(self)`` as read in `_in_place` if the caller has one reference."""
+    """Return the count that ``sys.getrefcount`` gives in `_in_place` for the only reference."""
 
     class Probe(InPlaceMethods):
         def _in_place(self, *_: object) -> Any:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.free_functions import creation
     from kernelrt.tensor.methods import masked
     from kernelrt.tensor.methods.reduction import ReductionMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     masked = Module("kernelrt.tensor.methods.masked")
     creation = Module("kernelrt.tensor.free_functions.creation")
@@ -229,9 +229,10 @@ class IndexingMethods(_Below):
         return tensor
 
     def _held_positions(self, axis: int, item: Any) -> list[IndexingMethods] | None:
-        """Return the positions where a mask over the axes from `axis` on is True, one vector each.
+        """Return the positions where a mask over the axes from `axis` on is True.
 
-        Return None if the trace does not know the mask.
+        There is one vector of positions for each axis of the mask. Return None if the trace does
+        not know the mask.
         """
         mask = self._lift(list(item) if isinstance(item, tuple) else item, "index")
         sizes = self.dims[axis : axis + mask.ndim]
@@ -466,7 +467,7 @@ class IndexingMethods(_Below):
     def _along(
         self, axis: int, index: object, name: str, *, from_end: bool = False
     ) -> list[UOp]:
-        """Return an index per axis: `index` for `axis`, each element's own position for others."""
+        """Return an index for each axis: `index` for `axis`, and own positions for other axes."""
         indices = self._lift(index, "index")
         if not indices.dtype.is_int:
             raise DTypeError(f"index: expected integers, not {indices.dtype.name}")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.methods.window_pooling import PoolingMethods as _Below
     from kernelrt.tensor.nodes import data_checks
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     data_checks = Module("kernelrt.tensor.nodes.data_checks")
 
@@ -304,7 +304,7 @@ class LossMethods(_Below):
     def _learn(
         self, known: Self | None, new: Self, momentum: float | TensorBase, count: Dim, needed: int
     ) -> None:
-        """Mix statistics `new` of `count` values into `known` if there are `needed` values."""
+        """Mix statistics `new`, of `count` values, into `known` if `count` is at least `needed`."""
         if known is None:
             return
         rest: Any = 1 - momentum  # type: ignore[operator]
@@ -657,7 +657,7 @@ class LossMethods(_Below):
         self, target: Operand, reduction: str = "mean", delta: float = 1.0,
         weight: TensorBase | None = None,
     ) -> Self:  # fmt: skip
-        """Return half the squared differences, growing linearly beyond `delta`, which is above 0.
+        """Return half the squared differences up to `delta`; beyond it the loss grows linearly.
 
         Parameters
         ----------
@@ -666,9 +666,10 @@ class LossMethods(_Below):
         reduction : "mean", "sum" or "none"
             Reduction of the losses.
         delta : float, default 1.0
-            Difference from which on the loss is ``delta * (difference - delta / 2)``.
+            Limit, above 0. For greater differences d the loss is ``delta * (d - delta / 2)``.
         weight : Tensor, optional
-            Factor of each loss, of the same shape. As in PyTorch the mean is that of the products.
+            Factor of each loss, of the same shape. As in PyTorch, "mean" divides the sum of the
+            products by their number, not by the sum of the weights.
 
         Returns
         -------
@@ -744,7 +745,7 @@ class LossMethods(_Below):
     ) -> Self:  # fmt: skip
         """Return the binary cross entropy of probabilities and the probabilities `target`.
 
-        Logarithms are clamped to at least -100, which bounds the loss of a certain probability.
+        Logarithms are clamped to at least -100. So the loss is finite for probabilities 0 and 1.
         Computing from scores is more precise than from probabilities: see
         :meth:`binary_cross_entropy_with_logits`.
 

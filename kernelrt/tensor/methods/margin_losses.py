@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.methods.statistics import StatisticsMethods as _Below
     from kernelrt.tensor.nodes import data_checks
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     data_checks = Module("kernelrt.tensor.nodes.data_checks")
 
@@ -166,8 +166,9 @@ class MarginMethods(_Below):
         y = self._lift(target, "margin_ranking_loss: target", like=True)
         if not self.ndim == other.ndim == y.ndim:
             raise ShapeError(
-                "margin_ranking_loss: expected equal numbers of axes, not shapes "
-                f"{', '.join(format_shape(t.dims) for t in (self, other, y))}"
+                "margin_ranking_loss: expected equal numbers of axes, not input of shape "
+                f"{format_shape(self.dims)}, input2 of shape {format_shape(other.dims)} and target "
+                f"of shape {format_shape(y.dims)}"
             )
         lack = -y * (self - other) + real(margin, "margin")
         return lack.clamp(min=0)._reduced(reduction)
@@ -209,8 +210,9 @@ class MarginMethods(_Below):
         y = self._lift(target, "cosine_embedding_loss: target")
         if y.ndim > 1 or other.ndim != y.ndim + 1 or self.ndim != y.ndim + 1:
             raise ShapeError(
-                "cosine_embedding_loss: expected shapes (N, D), (N, D) and (N,), or (D,), (D,) and "
-                f"(), not {', '.join(format_shape(t.dims) for t in (self, other, y))}"
+                "cosine_embedding_loss: expected input, input2 and target of shapes (N, D), (N, D) "
+                "and (N,), or (D,), (D,) and (), not of shapes "
+                f"{', '.join(format_shape(t.dims) for t in (self, other, y))}"
             )
         # Cosines of integers are float32.
         kind = dt.promote(self.dtype, other.dtype)
@@ -323,8 +325,9 @@ class MarginMethods(_Below):
         near, far = self._lift(positive, "positive"), self._lift(negative, "negative")
         if not self.ndim == near.ndim == far.ndim:
             raise ShapeError(
-                f"{name}: expected equal numbers of axes, not shapes "
-                f"{', '.join(format_shape(t.dims) for t in (self, near, far))}"
+                f"{name}: expected equal numbers of axes, not anchor of shape "
+                f"{format_shape(self.dims)}, positive of shape {format_shape(near.dims)} and "
+                f"negative of shape {format_shape(far.dims)}"
             )
         close, apart = measure(self, near), measure(self, far)
         if swap:
@@ -335,9 +338,10 @@ class MarginMethods(_Below):
         self, target: TensorBase, p: int = 1, margin: float = 1.0,
         weight: TensorBase | None = None, reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """Return the margin loss of each sample's class score against all other scores.
+        """Return the margin loss of the score of each sample's class against all other scores.
 
-        The sum of ``max(margin + other - score, 0) ** p`` over the other classes, divided by C.
+        The loss of a sample is the sum of ``max(margin + other - score, 0) ** p`` over the other
+        classes, divided by C.
 
         Parameters
         ----------
@@ -395,8 +399,8 @@ class MarginMethods(_Below):
     def multilabel_margin_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
         """Return the margin loss of the scores of a sample's classes against those of all others.
 
-        The sum of ``max(1 + other - score, 0)`` over pairs of a class of the sample and another
-        one, divided by C.
+        The loss of a sample is the sum of ``max(1 + other - score, 0)``, divided by C. The sum is
+        over all pairs of a class of the sample and a class that is not one of the sample's.
 
         Parameters
         ----------

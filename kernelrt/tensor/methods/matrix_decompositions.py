@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
     from kernelrt.tensor.tensor import Tensor
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["QR", "SVD", "Decomposition", "Eigen", "LinalgMethods", "SVDFactors", "SignedLog",
@@ -115,7 +115,7 @@ class SVD(NamedTuple, Generic[_T]):
 
 
 class SVDFactors(NamedTuple, Generic[_T]):
-    """Result of :meth:`LinalgMethods.svd`, with V as in PyTorch's older function.
+    """Result of :meth:`LinalgMethods.svd`, with V instead of its transpose.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ class LinalgMethods(_Below):
     # ---- determinants and inverses
 
     def det(self) -> Self:
-        """Return the determinants; up to 3 x 3 they have a gradient also where they are 0.
+        """Return the determinants; up to size 3 x 3, a determinant of 0 has a gradient, too.
 
         Returns
         -------
@@ -293,9 +293,9 @@ class LinalgMethods(_Below):
         Parameters
         ----------
         rcond : float or Tensor, optional
-            Relative tolerance: singular values up to this share of the greatest count as 0. The
-            default is the greater of the matrix sizes times the distance from 1 to the next number.
-            A tensor gives one tolerance for each matrix.
+            Relative tolerance: singular values up to `rcond` times the greatest one count as 0. The
+            default is the greater of the two matrix sizes times the distance from 1 to the next
+            number of the dtype. A tensor gives one tolerance for each matrix.
 
         Returns
         -------
@@ -569,12 +569,12 @@ class LinalgMethods(_Below):
         )
 
     def qr(self, some: bool = True) -> QR[Self]:
-        """Return Q with orthonormal columns and upper triangular R; Q is square unless `some`.
+        """Return Q with orthonormal columns and upper triangular R, whose product is this tensor.
 
         Parameters
         ----------
         some : bool, default True
-            Whether Q has only as many columns as the lesser matrix size.
+            Whether Q has only as many columns as the lesser matrix size. If False, Q is square.
 
         Returns
         -------
@@ -598,7 +598,8 @@ class LinalgMethods(_Below):
     def svd(self, some: bool = True, compute_uv: bool = True) -> SVDFactors[Self]:
         """Return U, descending singular values and V.
 
-        The older name in PyTorch; :func:`kernelrt.linalg.svd` returns the transpose of V instead.
+        This is PyTorch's older function. :func:`kernelrt.linalg.svd` returns the transpose of V
+        instead of V.
 
         Parameters
         ----------
@@ -740,8 +741,8 @@ class LinalgMethods(_Below):
             )
         if not build.same_shape(b.dims[-2:-1], (n,)):
             raise ShapeError(
-                f"{name}: expected right-hand sides of {n} rows, not shapes {format_shape(a.dims)} "
-                f"and {format_shape(b.dims)}"
+                f"{name}: expected right-hand sides of {n} rows for matrices of shape "
+                f"{format_shape(a.dims)}, not right-hand sides of shape {format_shape(b.dims)}"
             )
         batch = broadcast(a.dims[:-2], b.dims[:-2])
         first, second = (
@@ -762,7 +763,8 @@ def lu_unpack(
     LU_data, LU_pivots : Tensor
         Both triangles in one matrix, of shape (..., m, n), and the row exchanges.
     unpack_data, unpack_pivots : bool, default True
-        Whether to return L and U, and P; factors that are not requested are empty.
+        `unpack_data` requests L and U, and `unpack_pivots` requests P. Factors that are not
+        requested are empty.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Matrix products.
 
-They are sums over products of expanded operands. Only the indices of the operands make such a sum a
-contraction. Gradients have the same form.
+There is no op for a matrix product: it is a sum over the product of two expanded operands. Only the
+indices of the operands make such a sum a contraction. Gradients have the same form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.methods.operators import Number
     from kernelrt.tensor.methods.setitem import PartMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["ContractionMethods", "matrix_product"]
@@ -38,10 +38,10 @@ class ContractionMethods(_Below):
         """Return the matrix product over the last two axes; leading axes broadcast.
 
         A vector is a row on the left and a column on the right. Products and sums have the dtype of
-        the operands, so integers wrap. To add narrow integers in a wider dtype, cast them first: no
-        wider copy is made, and if the processor multiplies bytes and adds in 32 bits (as VNNI
-        does), that instruction is used. float16 and bfloat16 are summed in float32 and rounded
-        once.
+        the operands, so integers wrap. To add narrow integers in a wider dtype, cast them first.
+        The cast makes no wider copy, and processors with an instruction that multiplies bytes and
+        adds in 32 bits (such as VNNI) use it. float16 and bfloat16 are summed in float32 and
+        rounded once.
 
         Parameters
         ----------
@@ -73,8 +73,9 @@ class ContractionMethods(_Below):
         a, b = self._factors(right, "matmul")
         if not a.shape or not b.shape:
             raise ShapeError(
-                f"matmul: expected at least 1 axis each, not shapes {format_shape(a.shape)} and "
-                f"{format_shape(b.shape)}; use * to multiply by a scalar"
+                "matmul: expected at least 1 axis each, not input of shape "
+                f"{format_shape(a.shape)} and other of shape {format_shape(b.shape)}; use * to "
+                "multiply by a scalar"
             )
         inner = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
         if not same(a.shape[-1], inner):
@@ -170,7 +171,7 @@ class ContractionMethods(_Below):
         if ranks[0] == 3 and not same(self.dims[0], other.dims[0]):
             raise ShapeError(
                 f"{name}: expected equal numbers of matrices, not shapes {format_shape(self.dims)} "
-                f"and {format_shape(other.dims)}; matmul broadcasts"
+                f"and {format_shape(other.dims)}; use matmul, which broadcasts"
             )
         return self.matmul(other)
 
@@ -380,7 +381,10 @@ class ContractionMethods(_Below):
         """
         right = self._lift(other, "other")
         if self.ndim != 1 or right.ndim != 1:
-            raise ShapeError(f"dot: expected two vectors, not {self.ndim} and {right.ndim} axes")
+            raise ShapeError(
+                f"dot: expected two vectors, not input with {self.ndim} axes and other with "
+                f"{right.ndim} axes"
+            )
         return self.matmul(right)
 
     def outer(self, other: Operand) -> Self:
@@ -408,7 +412,10 @@ class ContractionMethods(_Below):
         """
         right = self._lift(other, "other")
         if self.ndim != 1 or right.ndim != 1:
-            raise ShapeError(f"outer: expected two vectors, not {self.ndim} and {right.ndim} axes")
+            raise ShapeError(
+                f"outer: expected two vectors, not input with {self.ndim} axes and other with "
+                f"{right.ndim} axes"
+            )
         return self.unsqueeze(1) * right
 
     def __matmul__(self, other: Operand) -> Self:

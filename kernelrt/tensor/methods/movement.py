@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.activation import ActivationMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["MovementMethods"]
@@ -265,7 +265,7 @@ class MovementMethods(_Below):
         Returns
         -------
         Tensor
-            View of this tensor. Repeated elements share memory, so that it cannot be assigned to.
+            View of this tensor. Repeated elements share memory, so the view cannot be assigned to.
 
         Raises
         ------
@@ -376,7 +376,7 @@ class MovementMethods(_Below):
         return self._of(build.reshape(node, whole))
 
     def tile(self, *dims: Any) -> Self:
-        """Repeat this tensor as :meth:`repeat` does; fewer numbers apply to the last axes.
+        """Repeat this tensor like :meth:`repeat`; fewer numbers than axes apply to the last axes.
 
         Parameters
         ----------
@@ -497,7 +497,7 @@ class MovementMethods(_Below):
             given = value if isinstance(value, tuple | list) else (value,)
             axes = [axis_of(d, self.ndim, name) for d in given]
             if len(set(axes)) < len(axes):
-                raise ShapeError(f"{name}: {value} names an axis twice")
+                raise ShapeError(f"{name}: {value} names an axis twice; give each axis once")
             pairs.append(axes)
         sources, targets = pairs
         if len(sources) != len(targets):
@@ -573,7 +573,7 @@ class MovementMethods(_Below):
         Parameters
         ----------
         *dims : int, or one sequence of int
-            Axes to reverse; none reverses nothing.
+            Axes to reverse. Without arguments, nothing is reversed.
 
         Returns
         -------
@@ -668,7 +668,7 @@ class MovementMethods(_Below):
             raise ShapeError(
                 f"{name}: axis {axis} needs a fixed size, but its size {format_size(size)} is "
                 f"known only at run time; use x.shape[{axis}] and operations on the whole axis, or "
-                "leave the axis out of dynamic"
+                "leave the axis out of jit(dynamic=...)"
             )
         return size
 
@@ -793,7 +793,7 @@ class MovementMethods(_Below):
             f"{name}: the size {format_size(self.dims[axis])} of axis {axis} is known only at "
             f"run time, from {least} to {most}, and the number of parts depends on it; give the "
             f"size of each part, as in x.split((2, x.shape[{axis}] - 2)), narrow the bounds of the "
-            "Variables in the size of the axis, or leave the axis out of dynamic"
+            "Variables in the size of the axis, or leave the axis out of jit(dynamic=...)"
         )
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
@@ -873,7 +873,7 @@ class MovementMethods(_Below):
         return tuple([self.narrow(axis, i, 1).squeeze(axis) for i in range(size)])
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
-        """Return a diagonal of the matrices over `dim1` and `dim2` as the last axis.
+        """Return a diagonal of each matrix formed by axes `dim1` and `dim2`, along a new last axis.
 
         Parameters
         ----------
@@ -923,7 +923,7 @@ class MovementMethods(_Below):
             raise ShapeError(
                 f"diagonal: the length of diagonal {offset} of matrices of shape {axes} depends on "
                 "sizes that are known only at run time; narrow the bounds of their Variables, or "
-                "leave the axes out of dynamic"
+                "leave the axes out of jit(dynamic=...)"
             )
         if most <= 0:
             return self.narrow(-1, 0, 0).narrow(-2, 0, 0).reshape(*lead, 0)
@@ -945,9 +945,10 @@ class MovementMethods(_Below):
         pad : sequence of int
             Pairs (before, after), the last axis first. Negative numbers remove elements.
         mode : "constant", "reflect", "replicate" or "circular"
-            Elements to add: `value`; elements mirrored at the first and last element, which are not
-            repeated; the first and last element; or the elements of the other end. The last three
-            modes take one to three pairs, for a tensor with one or two more axes.
+            Elements to add. "constant": `value`. "reflect": the elements mirrored at the first and
+            at the last element, which are not repeated. "replicate": the first and the last
+            element. "circular": the elements of the other end. The last three modes take one to
+            three pairs, for a tensor with one or two more axes than pairs.
         value : number, optional
             Constant to add, 0 by default. Integer tensors take it without its fraction.
 
@@ -1035,7 +1036,7 @@ class MovementMethods(_Below):
         >>> krt.tensor([[1, 2], [3, 4]]).tril().tolist()
         [[1, 0], [3, 4]]
         """
-        return self._triangle(diagonal, lower=True)
+        return self._triangle(diagonal, "tril")
 
     def triu(self, diagonal: int = 0) -> Self:
         """Set the elements below the given diagonal of the last two axes to zero.
@@ -1061,18 +1062,18 @@ class MovementMethods(_Below):
         >>> krt.tensor([[1, 2], [3, 4]]).triu(1).tolist()
         [[0, 2], [0, 0]]
         """
-        return self._triangle(diagonal, lower=False)
+        return self._triangle(diagonal, "triu")
 
-    def _triangle(self, diagonal: int, *, lower: bool) -> Self:
+    def _triangle(self, diagonal: int, name: str) -> Self:
         if self.ndim < 2:
-            raise ShapeError(f"tril, triu: expected at least 2 axes, not {self.ndim}")
+            raise ShapeError(f"{name}: expected at least 2 axes, not {self.ndim}")
         node = self.uop
         shape = node.shape
         row = build.add(
             build.iota_along(shape, self.ndim - 2), integer(diagonal, "diagonal")
         )
         column = build.iota_along(shape, self.ndim - 1)
-        keep = column.alu(Op.LE, row) if lower else row.alu(Op.LE, column)
+        keep = column.alu(Op.LE, row) if name == "tril" else row.alu(Op.LE, column)
         return self._of(build.where(keep, node, 0))
 
     def contiguous(self) -> Self:

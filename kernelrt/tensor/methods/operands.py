@@ -29,7 +29,7 @@ from kernelrt.util.lazy_import import Module
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase as _Below
     from kernelrt.tensor.free_functions import creation
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     creation = Module("kernelrt.tensor.free_functions.creation")
 
@@ -81,8 +81,8 @@ class OperandMethods(_Below):
     def _literal(self, values: np.ndarray[Any, Any]) -> Self:
         """Return an array that an operation creates from sizes and numbers alone as a tensor.
 
-        Equal arrays share memory, so equal operations have equal graphs. Large arrays do not, as
-        graphs are cached.
+        Equal arrays share memory, so equal operations have equal graphs. Large arrays do not share
+        memory, because caches of graphs would keep it alive.
         """
         if local.trace is not None or values.nbytes > _LITERAL_BYTES:
             return self._lift(values, "values")

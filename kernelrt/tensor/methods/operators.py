@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.tensor.base import Operand
     from kernelrt.tensor.methods.comparison import ComparisonMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["Number", "OperatorMethods"]
@@ -525,7 +525,7 @@ class OperatorMethods(_Below):
         [0.0, 0.5, 1.0]
         """
         if min is None and max is None:
-            raise ShapeError("clamp: expected min, max, or both")
+            raise ShapeError("clamp: expected min, max, or both, but neither is given")
         least = None if min is None or self._is_beyond(min, below=True) else min
         most = None if max is None or self._is_beyond(max, below=False) else max
         return self._limited(("min", least), ("max", most), closed=True)

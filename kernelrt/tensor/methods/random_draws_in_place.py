@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.nodes import data_checks
     from kernelrt.tensor.rng.stream import Generator
     from kernelrt.tensor.tensor import Tensor
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     domain = Module("kernelrt.ir.domain")
     data_checks = Module("kernelrt.tensor.nodes.data_checks")
@@ -82,7 +82,7 @@ class DrawingMethods(_Below):
     def bernoulli(
         self, p: float | None = None, *, generator: Generator | None = None
     ) -> Self:
-        """Draw ones with these probabilities, else zeros.
+        """Draw zeros and ones; each element of this tensor is the probability of a one there.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class DrawingMethods(_Below):
         self, num_samples: int, replacement: bool = False, *,
         generator: Generator | None = None,
     ) -> Self:  # fmt: skip
-        """Draw positions with these probabilities.
+        """Draw positions along the last axis; the elements are their probabilities.
 
         Parameters
         ----------
@@ -153,9 +153,9 @@ class DrawingMethods(_Below):
         Notes
         -----
         The numbers of a row need not add up to 1. With replacement, positions are looked up in the
-        cumulative sums, in float64. Without it, they are the greatest quotients of probabilities
-        and exponential random numbers (Efraimidis and Spirakis, 2006). A position with probability
-        0 is never drawn.
+        cumulative sums, in float64. Without it, they are the positions of the greatest quotients
+        of probability and exponential random number (Efraimidis and Spirakis, 2006). A position
+        with probability 0 is never drawn.
 
         Examples
         --------
@@ -477,12 +477,13 @@ class DrawingMethods(_Below):
         return self._put(trials.clamp(min=1), "geometric_")
 
     def bernoulli_(self, p: Any = 0.5, *, generator: Generator | None = None) -> Self:
-        """Assign ones with probability `p`, a number or a tensor of probabilities, else zeros.
+        """Assign zeros and ones drawn at random; `p` is the probability of a one.
 
         Parameters
         ----------
         p : float or Tensor of floats
-            Probabilities. A tensor expands to the shape of this tensor.
+            Probability of a one, for all elements or for each. A tensor expands to the shape of
+            this tensor.
         generator : Generator, optional
             Generator to draw from.
 
@@ -585,7 +586,7 @@ def _probability(p: float) -> float:
 
 
 def _resolving(dtype: DType) -> DType:
-    """Return the dtype of the numbers to compare with probabilities: fine enough steps."""
+    """Return a dtype with steps fine enough for random numbers to compare with probabilities."""
     return dt.float64 if dtype is dt.float64 else dt.float32
 
 

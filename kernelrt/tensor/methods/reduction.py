@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.tensor.methods.movement import MovementMethods as _Below
     from kernelrt.tensor.nodes import vector_norms
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     vector_norms = Module("kernelrt.tensor.nodes.vector_norms")
 
@@ -95,8 +95,8 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of the remaining axes, in this dtype; int64 for integers and bools. 0 over no
-            elements.
+            Tensor of the remaining axes, in this dtype; int64 for integers and bools. The sum of
+            no elements is 0.
 
         Examples
         --------
@@ -124,8 +124,8 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of the remaining axes, in this dtype; int64 for integers and bools. 1 over no
-            elements.
+            Tensor of the remaining axes, in this dtype; int64 for integers and bools. The product
+            of no elements is 1.
 
         Examples
         --------
@@ -150,7 +150,7 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of the remaining axes, in this dtype. NaN over no elements.
+            Tensor of the remaining axes, in this dtype. The mean of no elements is NaN.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class ReductionMethods(_Below):
         self, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None,
     ) -> Self:  # fmt: skip
-        """Return the variance over `dim`: squared deviations over the count less `correction`.
+        """Return the variance over `dim`: sum of squared deviations / (count - `correction`).
 
         If the divisor would be 0 or negative, the variance is infinite, or NaN where all deviations
         are 0.
@@ -262,7 +262,7 @@ class ReductionMethods(_Below):
     ) -> Self:  # fmt: skip
         """Return the standard deviation over `dim`: the root of :meth:`var`.
 
-        The gradient of equal elements, where the derivative does not exist, is 0.
+        If all elements are equal, the derivative does not exist, and the gradient is 0.
 
         Parameters
         ----------
@@ -299,7 +299,7 @@ class ReductionMethods(_Below):
     # ---- extrema
 
     def amax(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Return the greatest element over `dim`, or NaN if there is one.
+        """Return the greatest element over `dim`; NaN if an element is NaN.
 
         The gradient is shared equally among equal greatest elements, or among the NaNs.
 
@@ -332,7 +332,7 @@ class ReductionMethods(_Below):
         return self._reduce(self.uop, Op.MAX, dim, keepdim)
 
     def amin(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Return the least element over `dim`, or NaN if there is one.
+        """Return the least element over `dim`; NaN if an element is NaN.
 
         The gradient is shared equally among equal least elements, or among the NaNs.
 
@@ -598,7 +598,8 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of bools (uint8 for uint8). False over no elements. NaN counts as nonzero.
+            Tensor of bools, or of uint8 for a uint8 tensor. The result for no elements is False.
+            NaN counts as nonzero.
 
         Examples
         --------
@@ -620,7 +621,8 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of bools (uint8 for uint8). True over no elements. NaN counts as nonzero.
+            Tensor of bools, or of uint8 for a uint8 tensor. The result for no elements is True. NaN
+            counts as nonzero.
 
         Examples
         --------
@@ -757,7 +759,7 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype. Where all elements along `dim` are -inf, NaN.
+            Tensor of this shape and dtype. It is NaN where all elements along `dim` are -inf.
 
         Raises
         ------
@@ -872,18 +874,19 @@ _MOST: Final = int(dt.int32.max)
 #: Elements of a block of a cumulative sum. Of 4, 8, 16, 32 and 64 the best for float32 and int64
 #: along either axis of 33 to 1024 columns (Zen 4, AVX2 and AVX-512).
 _CUMSUM_BLOCK: Final = 8
-#: Elements along an axis, and of a tensor in traced and in eager code, from which on positions are
-#: searched by blocks. Eager code takes 40 us to build the larger graph, each time.
+#: Minimum numbers of elements for which positions are searched by blocks: along the axis, and of
+#: the tensor in traced and in eager code. Eager code takes 40 us to build the larger graph, each
+#: time.
 _LEAST_SEARCHED: Final = 128
 _LEAST_TRACED: Final = 1 << 12
 _LEAST_EAGER: Final = 1 << 20
-#: Bytes of a tensor from which on the target decides how rows are searched.
+#: Bytes of a tensor from which on the target decides whether rows are searched by blocks.
 _LEAST_STREAMED: Final = 1 << 22
 #: Operations whose results lie in memory as their first operands do.
 _FOLLOWED: Final = ELEMENTWISE | MOVEMENT | {Op.DETACH}
-#: Bytes of a block of a row, and its most elements; bytes of a block if there is only one row. Of
-#: 64, 128, 256 and 512 bytes the best for 1024 columns and more of float32 and float64, and of 64,
-#: 128 and 256 elements for uint8 (Zen 4, AVX2 and AVX-512).
+#: Limits of a block of a row, in bytes and in elements; bytes of a block if there is only one row.
+#: 256 bytes are faster than 64, 128 and 512 for float32 and float64 from 1024 columns on, and 128
+#: elements are faster than 64 and 256 for uint8 (Zen 4, AVX2 and AVX-512).
 _BLOCK_BYTES: Final = 256
 _BLOCK_ELEMENTS: Final = 128
 _WHOLE_BLOCK_BYTES: Final = 4096
@@ -894,9 +897,10 @@ def _like(x: UOp, number: int) -> UOp:
 
 
 def _rank(x: UOp, op: Op) -> UOp | None:
-    """Return an int64 of 32 bits that is greatest where `x` is (for MIN: where `x` is least).
+    """Return int64 ranks of the elements; the extremum (MAX or MIN) has the greatest rank.
 
-    NaN ranks highest. Return None for dtypes with more values than 32 bits hold.
+    NaN ranks highest. Each rank fits in 32 bits. Return None for dtypes with more than 2**32
+    values.
     """
     if x.dtype.is_float and x.dtype.itemsize <= 4:
         # The bits of a float, flipped so that they order by value; -0.0 becomes 0.0.
@@ -913,15 +917,16 @@ def _rank(x: UOp, op: Op) -> UOp | None:
 
 
 def _places_of_best(x: UOp, op: Op, axis: int) -> UOp:
-    """Return the position of each element that is an extremum or NaN; the axis's size elsewhere."""
+    """Return each element's position if it is the extremum or NaN, or else the axis's size."""
     return _places_of(x, kept(x, op, (axis,)), axis)
 
 
 def _places_of(x: UOp, best: UOp, axis: int) -> UOp:
-    """Return the position of each element that equals `best` or is NaN; the axis's size elsewhere.
+    """Return each element's position if it equals `best` or is NaN, or else the axis's size.
 
-    Positions have the width of elements of 32 or 64 bits if they fit, so that vectors of both have
-    as many lanes: without mask registers, masks of another width are shuffled first.
+    Positions are int32 if they fit and elements have at most 32 bits. Then vectors of elements and
+    of positions have the same number of lanes. (A processor without mask registers has to shuffle a
+    mask whose lanes have another width.)
     """
     hit = x.eq(build.expand(best, x.shape))
     if x.dtype.is_float:
@@ -934,7 +939,7 @@ def _places_of(x: UOp, best: UOp, axis: int) -> UOp:
 
 
 def _block(x: UOp, axis: int) -> int:
-    """Return the elements of a block of :func:`_place_by_blocks`; 0 if it would not be faster."""
+    """Return the number of elements per block of :func:`_place_by_blocks`; 0 if it is no faster."""
     last = len(x.shape) - 1
     if axis != last or x.dtype.is_bool or x.dtype.is_narrow or not is_static(x.shape):
         return 0
@@ -948,9 +953,9 @@ def _block(x: UOp, axis: int) -> int:
         block = min(_BLOCK_ELEMENTS, _BLOCK_BYTES // size, n // 64 * 16)
     if n % block and not traced:
         return 0  # eager code of other sizes shares one plan, which has no blocks
-    # From memory, the blocks to search arrive late. With mask registers, keys of 32-bit elements
-    # take no longer than memory: 2.3 ms for rows of 4096 x 4096, and 2.7 by blocks (Zen 4). Without
-    # them they take 16 ms and more.
+    # If the data come from main memory, the blocks to search arrive late. With mask registers, keys
+    # of 32-bit elements take no longer than memory: rows of 4096 x 4096 take 2.3 ms, and 2.7 ms by
+    # blocks (Zen 4). Without mask registers, keys take 16 ms and more.
     if last and size == 4 and count * size >= _LEAST_STREAMED:
         target = spec.host()
         if count * size >= target.l3_bytes and target.has("avx512vl"):
@@ -961,7 +966,7 @@ def _block(x: UOp, axis: int) -> int:
 def _is_transposed(x: UOp) -> bool:
     """Return whether elements that are adjacent along the last axis of `x` are far apart in memory.
 
-    Where an operation has several operands, the first one decides.
+    If an operation has several operands, the first one decides.
     """
     while x.src and x.op in _FOLLOWED:
         if x.op is Op.PERMUTE and x.arg[-1] != len(x.shape) - 1:
@@ -1021,5 +1026,5 @@ def _correction(correction: float | None, unbiased: bool | None) -> float:
     if unbiased is None:
         return 1 if correction is None else correction
     if correction is not None:
-        raise DTypeError("correction, unbiased: expected at most one of the two")
+        raise DTypeError("correction, unbiased: expected at most one of the two; leave one out")
     return int(flag(unbiased, "unbiased"))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["MODES", "ResamplingMethods", "check_interpolation", "coordinates", "cubic_weights",
@@ -119,7 +119,7 @@ def _taps(
 def _windows(
     mode: str, old: int, new: int, factor: float | None, align_corners: bool
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return source elements and weights, a row for each new element; padded with weight 0.
+    """Return a row of source elements and weights for each new element, padded with weight 0.
 
     If the new elements are farther apart than the old ones, the filter is stretched accordingly, as
     in Pillow and PyTorch's ``antialias=True``.
@@ -329,7 +329,7 @@ class ResamplingMethods(_Below):
     def _adaptive_sizes(self, n: int, output_size: object, name: str) -> list[tuple[Dim, Dim]]:
         """Return the old and the new size of each of the last `n` axes.
 
-        An old size that is known only at run time must stay, or become 1.
+        If an old size is known only at run time, the new size must be equal to it, or 1.
         """
         if not n < self.ndim <= n + 2:
             raise ShapeError(f"{name}: expected {n + 1} or {n + 2} axes, not {self.ndim}")
@@ -453,9 +453,10 @@ class ResamplingMethods(_Below):
             "linear", "bilinear" and "trilinear": interpolation along 1, 2 and 3 axes. "bicubic":
             cubic interpolation along 2 axes. "area": :meth:`adaptive_avg_pool2d`.
         align_corners : bool, optional
-            For the modes that interpolate: whether the centers of the outermost elements coincide.
+            For the modes that interpolate: whether the centers of the outermost elements of the
+            input and of the result coincide, instead of their edges.
         recompute_scale_factor : bool, optional
-            Whether the sizes determine the coordinates instead of `scale_factor`.
+            Whether the quotients of the sizes determine the coordinates, instead of `scale_factor`.
         antialias : bool
             For "bilinear" and "bicubic": whether each element of a smaller image is computed from
             all elements around it, with Pillow's filter. Without it, detail finer than the new
@@ -492,7 +493,10 @@ class ResamplingMethods(_Below):
         """
         n = self.ndim - 2
         if n < 1:
-            raise ShapeError(f"interpolate: expected at least 3 axes, not {self.ndim}")
+            raise ShapeError(
+                "interpolate: expected at least 3 axes, (batch, channels, ...), not shape "
+                f"{format_shape(self.dims)}"
+            )
         check_interpolation(mode, align_corners)
         if flag(antialias, "antialias") and mode not in ("bilinear", "bicubic"):
             raise ShapeError(
@@ -810,9 +814,10 @@ def check_interpolation(mode: str, align_corners: object) -> None:
 def factors_of(
     size: object, scale_factor: object, n: int
 ) -> list[tuple[Dim | None, float | None]]:
-    """Return for each axis its new size and None, or None and its factor."""
+    """Return a pair for each axis: (new size, None) or (None, scale factor)."""
     if (size is None) == (scale_factor is None):
-        raise ShapeError("size, scale_factor: expected exactly one of the two")
+        came = "neither is" if size is None else "both are"
+        raise ShapeError(f"size, scale_factor: expected exactly one of the two, but {came} given")
     given: Any = size if scale_factor is None else scale_factor
     each = tuple(given) if isinstance(given, tuple | list) else (given,) * n
     name = "size" if scale_factor is None else "scale_factor"

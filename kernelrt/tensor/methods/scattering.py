@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["ScatteringMethods", "replaced", "taken_in"]
@@ -32,7 +32,10 @@ _REDUCERS: Final = {
 
 
 def replaced(base: UOp, values: UOp, positions: Sequence[UOp]) -> UOp:
-    """Return `base` with `values` at `positions`; of equal ones the last (row-major) wins."""
+    """Return `base` with `values` at `positions`.
+
+    Of several values for one position, the last one in row-major order is written.
+    """
     if build.has_zero(values.shape):
         return build.depending_on(base, values)
     count = prod(values.shape)
@@ -93,8 +96,8 @@ class ScatteringMethods(_Below):
         dim : int
             Axis of the positions in `index`.
         index : Tensor
-            Integers with as many axes as this tensor, none but `dim` longer than this tensor's. A
-            scalar is a vector of one element.
+            Integers with as many axes as this tensor. Only axis `dim` may be longer than this
+            tensor's. A scalar counts as a vector of one element.
         src : Tensor or number
             Elements to write, of this tensor's dtype, at least as large as `index`.
         value : number, optional
@@ -233,7 +236,7 @@ class ScatteringMethods(_Below):
     def index_copy(self, dim: int, index: TensorBase, source: TensorBase) -> Self:
         """Return this tensor with slices of `source` at positions `index`.
 
-        Among equal positions the last one wins.
+        If positions are equal, the slice of the last one is written.
 
         Parameters
         ----------
@@ -306,7 +309,7 @@ class ScatteringMethods(_Below):
         )  # fmt: skip
 
     def index_fill(self, dim: int, index: TensorBase, value: Operand) -> Self:
-        """Return this tensor with `value`, one element, in the slices at positions `index`.
+        """Return this tensor with the single number `value` in the slices at positions `index`.
 
         Parameters
         ----------
@@ -396,7 +399,7 @@ class ScatteringMethods(_Below):
     # ---- positions in row-major order
 
     def take(self, index: TensorBase) -> Self:
-        """Return the elements at positions in row-major order, in the shape of `index`.
+        """Return the elements at positions `index`, which are counted in row-major order.
 
         Parameters
         ----------
@@ -423,7 +426,7 @@ class ScatteringMethods(_Below):
         return self.reshape(-1)[self._whole(index)]
 
     def put(self, index: TensorBase, source: TensorBase, accumulate: bool = False) -> Self:
-        """Return this tensor with the elements of `source` at positions in row-major order.
+        """Return this tensor with the elements of `source` at row-major positions `index`.
 
         Parameters
         ----------

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
     from kernelrt.tensor.nodes import data_checks
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     data_checks = Module("kernelrt.tensor.nodes.data_checks")
     tensor_module = Module("kernelrt.tensor.tensor")
@@ -250,8 +250,9 @@ class SelectionMethods(_Below):
         dim : int, optional
             Axis whose slices to compare, instead of elements.
         size : int, optional
-            Number of unique elements to return: the greatest surplus ones are dropped, missing ones
-            are `fill_value` with count 0. Required in a traced function; only without `dim`.
+            Number of unique elements to return. Surplus elements are dropped, the greatest first.
+            Missing elements are `fill_value` with count 0. Required in a traced function; only
+            without `dim`.
         fill_value : number, optional
             Value of missing elements; the least element by default.
 
@@ -519,8 +520,8 @@ def _flat_rows(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _distinct_rows(rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
     """Return the unique rows of a NumPy array in ascending order.
 
-    They are given as the positions of their first occurrences, the position of each row among them,
-    and their counts.
+    Return the positions of their first occurrences in the array, the position of each row among the
+    unique rows, and the counts of the unique rows.
     """
     flat = _flat_rows(rows)
     order = np.lexsort(flat.T[::-1]) if flat.shape[1] else np.arange(len(flat))

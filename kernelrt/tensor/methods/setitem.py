@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.eager import realize
     from kernelrt.tensor.methods import masked
     from kernelrt.tensor.methods.indexing import IndexingMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
     masked = Module("kernelrt.tensor.methods.masked")
     realize = Module("kernelrt.tensor.eager.realize")
@@ -292,10 +292,10 @@ class PartMethods(_Below):
         return self._of(build.reshape(rule, self.dims))
 
     def _write_part(self, assign: Callable[[Self, Self], None], new: Self) -> None:
-        """Write to the storage a value with a history, or one beside elements with a history.
+        """Write a value to a part of the storage if the value or the other elements have a history.
 
-        The history is that of the same assignment to a tensor without storage whose elements are
-        never read: the derivative depends only on the positions.
+        The tensor gets the history of the same assignment to a tensor without storage. The elements
+        of that tensor are never read, because the derivative depends only on the positions.
 
         Parameters
         ----------
@@ -382,8 +382,8 @@ class PartMethods(_Below):
     def _bound_by(self, new: Self | None) -> Severed | Stale | None:
         """Return the tag that stops gradients here once `new`, or a number, is written to a part.
 
-        The other elements keep their values. So the tag preserves whether they were computed with a
-        history, or by a jitted function from tensors that have one.
+        The other elements keep their values. So the tag still tells whether they were computed with
+        a history, or by a jitted function from tensors that have a history.
         """
         outside = self._leaf is not None or self._born is not state.local.trace
         if outside or hasattr(self, "_whose"):
@@ -459,7 +459,7 @@ class PartMethods(_Below):
     def _new_elements(self, value: Operand) -> Self:
         """Return `value` in this tensor's dtype.
 
-        A number becomes data, so that another number needs no other program.
+        A number becomes data, so that assignments of different numbers share one program.
         """
         number = as_scalar(value)
         if number is not None:

@@ -444,8 +444,8 @@ class OrderingMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this dtype, of shape (count of `q`, remaining axes); without the first axis if
-            `q` is one number.
+            Tensor of this dtype, of shape (count of `q`, remaining axes). If `q` is one number, the
+            first axis is missing.
 
         Raises
         ------
@@ -620,7 +620,8 @@ class OrderingMethods(_Below):
         Parameters
         ----------
         values : Tensor or number
-            Values to insert. Any shape for a sequence of one axis, otherwise the same leading axes.
+            Values to insert. They have any shape if this tensor is a vector. Otherwise, their
+            leading axes are those of this tensor.
         right : bool
             Whether to insert after equal elements instead of before them.
         side : str, optional
@@ -689,7 +690,7 @@ class OrderingMethods(_Below):
         Returns
         -------
         Tensor
-            int64, or int32, of this shape: 0 up to the number of boundaries.
+            int64, or int32, of this shape; the numbers go from 0 to the number of boundaries.
 
         Raises
         ------
@@ -710,7 +711,7 @@ class OrderingMethods(_Below):
         self, test_elements: TensorBase | float, *, assume_unique: bool = False,
         invert: bool = False,
     ) -> Self:  # fmt: skip
-        """Return whether each element is one of `test_elements`, or with `invert` none of them.
+        """Return whether each element is one of `test_elements`; with `invert`, the opposite.
 
         Parameters
         ----------
@@ -728,7 +729,7 @@ class OrderingMethods(_Below):
 
         Notes
         -----
-        NaN is never one of them, as it does not equal itself.
+        NaN is never one of `test_elements`, because it does not equal itself.
 
         Examples
         --------
@@ -760,7 +761,7 @@ def _shared_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _between(rank: UOp, interpolation: str) -> tuple[UOp, UOp | None]:
-    """Return the element below a rank, and the weight of the next one (None for 0)."""
+    """Return the index of an element for a rank, and the weight of the next one (None for 0)."""
     low = rank.alu(Op.FLOOR)
     if interpolation == "linear":
         return low, rank.alu(Op.SUB, low)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.methods.einsum import EinsumMethods as _Below
     from kernelrt.tensor.methods.reduction import Dims
     from kernelrt.tensor.tensor import Tensor
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["Extrema", "StatisticsMethods", "distances", "std_mean", "var_mean"]
@@ -295,8 +295,8 @@ class StatisticsMethods(_Below):
         other._floats("cdist")
         if self.ndim < 2 or other.ndim < 2 or not same(self.dims[-1], other.dims[-1]):
             raise ShapeError(
-                f"cdist: expected rows of equal length, not shapes {format_shape(self.dims)} and "
-                f"{format_shape(other.dims)}"
+                "cdist: expected matrices with rows of equal length, not input of shape "
+                f"{format_shape(self.dims)} and x2 of shape {format_shape(other.dims)}"
             )
         if not real(p, "p") >= 0:
             raise ShapeError(f"p: expected a number of at least 0, not {p}")
@@ -372,7 +372,10 @@ class StatisticsMethods(_Below):
         a, b = (self._of(u) for u in self._unify(("x2", other)))
         narrow = a.dtype
         if not narrow.is_float:
-            raise DTypeError(f"cosine_similarity: expected a floating type, not {narrow.name}")
+            raise DTypeError(
+                f"cosine_similarity: expected a floating type, not {narrow.name}; cast the tensors "
+                "first, as in x.float()"
+            )
         axis = axis_of(dim, len(broadcast(self.dims, other.dims)))
         a, b = (u.cast(narrow.accumulator) for u in (a, b))
         least = real(eps, "eps")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelrt.tensor.methods.operands import OperandMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["FunctionMethods"]
@@ -34,9 +34,9 @@ class FunctionMethods(_Below):
         greatest integer. NaN becomes an integer that is out of range for any axis: the least one of
         a signed dtype, the greatest one of an unsigned dtype. In bool, each number but 0 is True.
 
-        A cast from a wider dtype to float16 or bfloat16 rounds every number. Results of operations
-        on these dtypes are rounded where they are stored (see :mod:`kernelrt.dtype`), or by
-        ``x.float().cast(x.dtype)``.
+        A cast from a wider dtype to float16 or bfloat16 rounds every number. A result of operations
+        on these two dtypes is rounded only where it is stored (see :mod:`kernelrt.dtype`);
+        ``x.float().cast(x.dtype)`` rounds it in any case.
 
         Parameters
         ----------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import Dim
     from kernelrt.tensor.methods.convolution import ConvolutionMethods as _Below
-else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
+else:  # a mixin needs no base at run time, and freeing a tensor visits each base of Tensor
     _Below = object
 
 __all__ = ["Pooled", "PoolingMethods", "Windows"]
@@ -96,7 +96,7 @@ class Windows:
         return tuple(found)
 
     def counts(self, dims: Sequence[Dim], *, padding: bool) -> np.ndarray[Any, Any]:
-        """Return the number of elements in each window, with or without padding."""
+        """Return the number of elements in each window; `padding` says whether padding counts."""
         out = np.ones((), np.int64)
         beyond = self.beyond(dims)
         for k in range(self.axes):
@@ -112,7 +112,7 @@ class Windows:
         return out
 
     def reaches_out(self, dims: Sequence[Dim], *, padding: bool = True) -> bool:
-        """Return whether a window reaches past the input; unless `padding`, past its padding."""
+        """Return whether a window reaches past the input, or past its padding if not `padding`."""
         return any(self.beyond(dims)) or (padding and any(self.padding))
 
 
