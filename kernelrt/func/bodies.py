@@ -122,7 +122,7 @@ def realized(tree: Any) -> Any:
 
 
 def computes_shared_reads(function: _F) -> _F:
-    """Decorate a function to compute the results that read shared memory."""
+    """Decorate a function: it computes its results that read shared memory before it returns."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -298,7 +298,7 @@ def first_values(tensors: Sequence[Tensor], known: Sequence[UOp]) -> list[UOp]:
 
     The backward pass recomputes the body from these values. Without a trace the memory of state is
     overwritten after the body has run. So the values are copied if any node in `known`, the graphs
-    of the run, has autograd history: gradients flow to all inputs of a run.
+    of the run, has an autograd history, because gradients then flow to all inputs of the run.
     """
     if not tensors:
         return []

@@ -319,7 +319,7 @@ class _Mapping:
         return mapped(lambda _: next(rest), outs[0])
 
     def _values(self, roots: Sequence[UOp]) -> list[BatchedValue]:
-        """Return values for the whole batch, with a first batch axis if they depend on it."""
+        """Return values for the whole batch; those that depend on it have a first batch axis."""
         stacks, count, chunk = self._trace.stacks, self._count, self._chunk
         if chunk is None or not isinstance(count, int) or count <= chunk:
             return along(roots, stacks, count)
@@ -436,7 +436,7 @@ def _changed(
 
 
 def _is_marked(node: UOp, before: UOp) -> bool:
-    """Return whether `node` is `before`, possibly under tags (of hooks): no value was assigned."""
+    """Return whether no value was assigned: `node` is `before`, possibly with tags of hooks."""
     while node is not before and node.op is Op.DETACH:
         node = node.src[0]
     return node is before
@@ -518,7 +518,7 @@ def _children(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _replaced(arg: Any, axes: Any, inside: dict[tuple[int, int], Any]) -> Any:
-    """Return an argument with the tensors that stand for one batch element in it."""
+    """Return an argument whose batched tensors are replaced by those for one batch element."""
     batch_axes = iter([batch_axis for _, _, batch_axis in _with_axes(arg, axes, "", "in_axes")])
 
     def seen(leaf: Any) -> Any:
