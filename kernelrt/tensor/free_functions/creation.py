@@ -770,8 +770,10 @@ def arange(
     wanted = dt.parse(dtype) if dtype is not None else dt.int64 if whole else dt.float32
     if isinstance(end, UOp) or isinstance(start, UOp):
         if step != 1 or not whole:
+            came = f"step {step}" if step != 1 else "a float"
             raise ShapeError(
-                "arange: if start or end is a Variable, both must be integers and step must be 1"
+                "arange: if start or end is a Variable, both must be integers and step must be 1, "
+                f"not {came}; compute with arange of integers, as in start + step * krt.arange(n)"
             )
         assert isinstance(start, int | UOp)
         assert isinstance(end, int | UOp)

@@ -672,4 +672,7 @@ def where(
     for value in (condition, input, other):
         if isinstance(value, ComparisonMethods):
             return cast("Tensor", value._select(condition, input, other))
-    raise DTypeError("where: expected at least one Tensor among condition, input and other")
+    raise DTypeError(
+        "where: expected at least one Tensor among condition, input and other, but there is none; "
+        "convert one of them with kernelrt.tensor()"
+    )

@@ -336,7 +336,7 @@ class ConvolutionMethods(_Below):
             if (end := lacking(size, max(1, least))) is not None:
                 raise ShapeError(
                     f"{name}: the result of an axis of {format_size(size)} elements is empty with "
-                    f"padding {p}{end}"
+                    f"padding {p}{end or '; use less padding'}"
                 )
             sizes.append(total((prod((size, s)), span + m - s - 2 * p)))
         out = self._of(transposed(x, factors, tuple(sizes), windows))

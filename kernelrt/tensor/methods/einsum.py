@@ -492,7 +492,7 @@ class EinsumMethods(_Below):
         ----------
         other : Tensor
             Second factor. If the numbers of axes differ, the shorter shape is extended by leading
-            ones.
+            axes of size 1.
 
         Returns
         -------

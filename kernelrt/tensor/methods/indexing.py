@@ -191,7 +191,7 @@ class IndexingMethods(_Below):
         return self._of(window(node, bounds))._every(axis, step)
 
     def _backwards(self, axis: int) -> Self:
-        """Reverse an axis of the elements themselves; :meth:`flip` may return a copy."""
+        """Reverse an axis of this tensor itself; :meth:`flip` may read a copy of shared memory."""
         return self._of(build.flip(self._live(), (axis,)))
 
     def _every(self, axis: int, step: int) -> Self:
@@ -571,7 +571,7 @@ class IndexingMethods(_Below):
         return shared_memory.computed(table, table._take([(0, index)]))
 
     def one_hot(self, num_classes: int = -1) -> Self:
-        """Return int64 with a last axis of `num_classes`: 1 at each element's class, else 0.
+        """Return int64 with a last axis of `num_classes`: 1 at each element's class, 0 elsewhere.
 
         Parameters
         ----------

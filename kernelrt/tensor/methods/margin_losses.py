@@ -679,8 +679,8 @@ class MarginMethods(_Below):
         target : Tensor
             Observed values; shapes broadcast. This tensor holds the expected values.
         var : Tensor or number
-            Variances, at least 0: in the shape of this tensor, or without its last axis, or with
-            size 1 there. A variance below `eps` counts as `eps`; the gradient passes unchanged.
+            Variances, at least 0. The shape is that of this tensor; its last axis may be missing or
+            have size 1. A variance below `eps` counts as `eps`; the gradient passes unchanged.
         full : bool, default False
             Whether to add ``log(2 * pi) / 2``.
         eps : float, default 1e-6

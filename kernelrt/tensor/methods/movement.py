@@ -281,7 +281,8 @@ class MovementMethods(_Below):
         missing = len(wanted) - self.ndim
         if missing < 0:
             raise ShapeError(
-                f"shape: {format_shape(wanted)} has fewer axes than {format_shape(self.dims)}"
+                f"shape: {format_shape(wanted)} has fewer axes than the tensor of shape "
+                f"{format_shape(self.dims)}; give at least {self.ndim} sizes"
             )
         old = (1,) * missing + self.dims
         new = tuple(

@@ -470,7 +470,7 @@ class ResamplingMethods(_Below):
         Raises
         ------
         DTypeError
-            The elements are not floats, and `mode` is not one of the two nearest ones.
+            The elements are not floats, and `mode` is neither "nearest" nor "nearest-exact".
         ShapeError
             The mode is unknown, does not fit the number of axes or lacks the given option; or not
             exactly one of `size` and `scale_factor` is given.

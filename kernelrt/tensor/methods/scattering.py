@@ -127,7 +127,8 @@ class ScatteringMethods(_Below):
         [[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]]
         """
         if (src is None) == (value is None):
-            raise DTypeError("src, value: expected exactly one of the two, a Tensor or a number")
+            came = "neither is" if src is None else "both are"
+            raise DTypeError(f"src, value: expected exactly one of the two, but {came} given")
         given = value if src is None else src
         if reduce is None:
             return self._scattered(dim, index, given, "scatter", replaced)

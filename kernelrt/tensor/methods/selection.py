@@ -453,9 +453,9 @@ class SelectionMethods(_Below):
         bins : int
             Number of bins.
         min, max : number
-            Left edge of the first and right edge of the last bin, both included. Equal numbers
-            stand for the least and the greatest element. Elements outside of all bins, and NaN, are
-            not counted.
+            Left edge of the first and right edge of the last bin, both included. If the two are
+            equal, the least and the greatest element are used instead. Elements outside of all
+            bins, and NaN, are not counted.
 
         Returns
         -------

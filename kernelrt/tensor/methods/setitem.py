@@ -469,7 +469,7 @@ class PartMethods(_Below):
 
     @operation
     def _spread(self, items: list[Any], value: Self) -> tuple[Self, Self]:
-        """Return a mask of the elements that `items` selects, and `value` laid out there."""
+        """Return a mask of the elements that `items` selects, and `value` at their positions."""
         value = value.reshape(
             tuple(d for d, i in zip(_result_axes(value, items), items, strict=True)
                   if i is not None)
