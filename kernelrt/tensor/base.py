@@ -256,7 +256,7 @@ class TensorBase(LazyHandle):
             outside = shared_memory.shared[0] and shared_memory.is_shared(self)
             self._link.seen = 0 if outside else count_writes()
             if (memory := self._link.root._buffer) is not None:
-                memory.storage.watch()  # report when outside code may write there
+                memory.storage.watch()  # to learn when outside code gets access
         elif plain and self._grad is None:
             self._severed = severed
             nbytes = math.prod(shape) * dtype.itemsize

@@ -106,13 +106,14 @@ class Kind(NamedTuple):
     get : callable
         ``get(x, *arguments)`` returns the view.
     put : callable, optional
-        ``put(x, value, *arguments)`` returns x with the viewed elements replaced by `value`. None
-        if the view may show an element several times.
+        ``put(x, value, *arguments)`` returns x with the viewed elements replaced by `value`. The
+        attribute is None if the view may show an element several times.
     layout : callable
         ``layout(sizes, strides, *arguments)`` returns the layout of the view.
     array : callable, optional
         ``array(a, *arguments)`` returns the view of a NumPy array, read-only if it may show an
-        element several times, or None if NumPy would copy. None if NumPy has no such view.
+        element several times, or None if NumPy would copy. The attribute is None if NumPy has no
+        such view.
     """
 
     get: Callable[..., Any]

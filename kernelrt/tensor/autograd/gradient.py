@@ -437,8 +437,8 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | N
     """Compute the gradients now, together with all tensors of the graph that the user holds.
 
     Graphs of the same structure have the same gradients except for the buffers they read. So the
-    plan is cached, and a loop applies no VJP rule again. Return None if the graph depends on
-    Variables, has a stale history or has hooks.
+    plan is cached, and later iterations of a loop apply no VJP rules. Return None if the graph
+    depends on Variables, has a stale history or has hooks.
     """
     with state.enable_grad():
         node = tensor.uop

@@ -163,7 +163,7 @@ def listed(given: object, name: str) -> list[TensorBase]:
             place = f"{name}[{i}]" if several or name == "inputs" else name
             raise DTypeError(f"{place}: expected a Tensor, not {type(t).__name__}")
     if not listed:
-        raise ShapeError(f"{name}: expected at least one Tensor")
+        raise ShapeError(f"{name}: expected at least one Tensor, not an empty sequence")
     return listed
 
 

@@ -1,11 +1,12 @@
 """VJP rules: the derivative of each op.
 
 ``RULES[op](node, g, i)`` returns the gradient of operand `i` of `node`, given the gradient `g` of
-the node's value; None if there is none. Where possible, rules read the node's value instead of its
-operands, because it is stored already.
+the node's value. It returns None if no gradient flows to the operand. Where possible, rules read
+the node's value instead of its operands, because the value is stored already.
 
-Functions of several ops, such as softmax, have no op and so no rule here. A rule of their own is in
-their tag (``tags.custom``), beside the function in tensor/nodes/ or tensor/methods/.
+Functions of several ops, such as softmax, have no op and so no rule here. Such a function puts a
+rule of its own into a tag (``tags.custom``). The rule is beside the function, in tensor/nodes/ or
+tensor/methods/.
 """
 
 from __future__ import annotations
@@ -241,7 +242,7 @@ def _call(u: UOp, _g: UOp, _i: int) -> UOp | None:
             f"{u.arg.name}: the function passed to call has no derivative; pass one as vjp=, or "
             "detach() its operands"
         )
-    raise GradientError(f"{u.arg.name}: this routine has no derivative")
+    raise GradientError(f"{u.arg.name}: this routine has no derivative; detach() its operands")
 
 
 # ---- functions of one element

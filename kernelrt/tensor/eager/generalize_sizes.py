@@ -136,7 +136,8 @@ class _Attempt:
         Raises
         ------
         KernelrtError
-            It is not one graph for all values of the Variables. It may be with the new `limits`.
+            One graph cannot serve all values of the Variables. It may serve those within the new
+            `limits`.
         """
         done: dict[UOp, UOp] = {}
         for node in toposort(roots):

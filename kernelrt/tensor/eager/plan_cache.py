@@ -80,7 +80,7 @@ class SizeFamily(LruValue):
     def find(
         self, sizes: tuple[int, ...], numbers: Sequence[UOp]
     ) -> tuple[SizedPlan, dict[str, int]] | None:
-        """Return the newest plan that fits a graph, and the values of its Variables; else None."""
+        """Return the newest plan that fits a graph, and the values of its Variables, or None."""
         for ref in reversed(self.plans):
             plan = ref()
             named = None if plan is None else plan.values(sizes, numbers)

@@ -220,7 +220,7 @@ def axes_of(dim: object, ndim: int, name: str = "dim") -> tuple[int, ...]:
     dims = dim if isinstance(dim, tuple | list) else (dim,)
     axes = tuple(axis_of(d, ndim, name) for d in dims)
     if len(set(axes)) < len(axes):
-        raise ShapeError(f"{name}: {dim} names an axis twice")
+        raise ShapeError(f"{name}: {dim} names an axis twice; give each axis once")
     return () if ndim == 0 else axes
 
 

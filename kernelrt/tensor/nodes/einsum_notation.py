@@ -167,7 +167,7 @@ def _left(pair: Letters, others: Sequence[Letters], wanted: Letters) -> Letters:
 def _best(
     sets: list[Letters], wanted: Letters, size: Callable[[str], int]
 ) -> list[tuple[int, int]]:
-    """Return the cheapest order by exhaustive search; of equal ones the leftmost pairs first."""
+    """Return the cheapest order by exhaustive search; at equal costs, leftmost pairs are first."""
     if len(sets) < 2:
         return []
     found: tuple[int, list[tuple[int, int]]] | None = None

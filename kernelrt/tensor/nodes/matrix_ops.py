@@ -146,7 +146,7 @@ def part(packed: UOp, start: int, *shape: int) -> UOp:
 
 
 def nothing(a: UOp, *shape: int, value: int = 0) -> UOp:
-    """Return the constant result for empty matrices, of the given shape for each of the batch."""
+    """Return the constant result for empty matrices: `shape` for each matrix of the batch."""
     return settled(build.full(value, a.dtype, (*a.shape[:-2], *shape)), a)
 
 

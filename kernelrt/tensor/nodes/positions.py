@@ -39,7 +39,7 @@ def spelled_out(index: Any, rank: int) -> list[Any]:
     if used > rank:
         raise AxisError(f"index: expected at most {rank} indices, one per axis, not {used}")
     if len(dots) > 1:
-        raise ShapeError("index: expected at most one Ellipsis")
+        raise ShapeError(f"index: expected at most one Ellipsis, not {len(dots)}")
     at = dots[0] if dots else len(items)
     fill: list[Any] = [slice(None)] * (rank - used)
     return items[:at] + fill + items[at + len(dots) :]

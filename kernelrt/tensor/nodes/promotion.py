@@ -60,7 +60,7 @@ def is_number(node: UOp) -> bool:
 
 
 def number_node(value: object) -> UOp | None:
-    """Return the node of shape () of a tensor that counts as a Python number, else None."""
+    """Return the node, of shape (), of a tensor that counts as a Python number; None for others."""
     if not isinstance(value, ArrayHandle):
         return None
     node: UOp = cast("OperandMethods", value).uop
@@ -68,7 +68,7 @@ def number_node(value: object) -> UOp | None:
 
 
 def as_scalar(value: object) -> bool | int | float | None:
-    """Return a Python or NumPy number as a Python number (both are weak types), else None."""
+    """Return a Python or NumPy number as a Python number; both are weak. None for other values."""
     if isinstance(value, np.generic):
         value = value.item()
     return value if isinstance(value, bool | int | float) else None

@@ -105,7 +105,7 @@ def matrix_norm(
         )
     rows, columns = (axes_of(d, x.ndim)[0] for d in dim)
     if rows == columns:
-        raise ShapeError(f"dim: {dim!r} names an axis twice")
+        raise ShapeError(f"dim: {dim!r} names an axis twice; give two different axes")
     ord = take_by_value(ord)  # noqa: A001 - torch's name
     if ord in ("fro", "nuc"):
         return x.norm(ord, (rows, columns), keepdim)

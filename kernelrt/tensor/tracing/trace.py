@@ -104,7 +104,7 @@ class TracePart:
                 self.left.append(use.tensor)
 
     def cleared(self, use: gradient_state.Use) -> bool:
-        """Return whether a gradient from before was not read in the part."""
+        """Return whether the part did not read a gradient from before the part."""
         return not any(tensor is use.tensor for tensor in self.found)
 
 
@@ -499,7 +499,7 @@ class Trace(TraceMode):
     def drawn(
         self, size: tuple[Dim, ...], draw: Callable[..., TensorBase]
     ) -> TensorBase | None:
-        """Return random numbers if the trace draws them in a special way, else None."""
+        """Return random numbers if the trace draws them in a special way; None if it does not."""
         del size, draw
         return None
 
