@@ -26,7 +26,7 @@ from kernelrt.backend.llvm.prefetch_instructions import Prefetches
 from kernelrt.backend.llvm.stores import Stores
 from kernelrt.backend.llvm.wide_multiply import halves, interleave, lower_half
 from kernelrt.errors import CompileError
-from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.ops import ALU, COMPARE, Op
 from kernelrt.loops.loop_ir import Axis, Fetch, Loop, Pass, Step
 from kernelrt.loops.passes.interleave import abreast
 from kernelrt.loops.tiles import Point, Position, Tile, is_fixed, lanes_of
@@ -320,11 +320,21 @@ class Emitter:
 
     def _values(self, roots: tuple[UOp, ...], point: Point) -> list[Value]:
         """Emit the values of `roots`, visiting each node below them once."""
+        if all(self.key(root, point) in self._memo(root) for root in roots):
+            return [self._memo(root)[self.key(root, point)] for root in roots]
         order = self._orders.get(roots)
         if order is None:
             order = self._orders[roots] = self.info.order(roots)
         found = {u: self._at_point(u, point) for u in order}
         return [found[root] for root in roots]
+
+    def _memo(self, u: UOp) -> dict[object, Value]:
+        """Return the values known in the innermost loop that `u` varies with."""
+        return self.frames.stack[self.frames.level(self.info.deps[u])].memo
+
+    def know(self, u: UOp, point: Point, value: Value) -> None:
+        """Use `value` for `u` at `point` from now on; in a branch, up to its end."""
+        self._memo(u)[self.key(u, point)] = value
 
     def _at_point(self, u: UOp, point: Point) -> Value:
         if u.op is Op.CONST:
@@ -349,7 +359,10 @@ class Emitter:
             if parts is not None:
                 low = lower_half(self, parts[0], point)
                 return interleave(self.text, low, self._at_point(parts[1], point))
-            return alu(self.text, u.op, u.dtype, [self._at_point(s, point) for s in u.src])
+            operands = [self._at_point(s, point) for s in u.src]
+            if u.op in COMPARE and max(x.lanes for x in operands) > 1 and _fit_int32(u.src):
+                operands = [alu(self.text, Op.CAST, dt.int32, [x]) for x in operands]
+            return alu(self.text, u.op, u.dtype, operands)
         if u.op is Op.RANGE:
             return self._range(u, point)
         if u.op is Op.COLD:
@@ -414,3 +427,11 @@ class Emitter:
                 size = self.value(r.src[0], {})
                 return Value(self.text.emit(f"icmp slt i64 {at}, {size.text}"), 1, dt.bool_)
         return None
+
+
+def _fit_int32(indices: Sequence[UOp]) -> bool:
+    """Return whether int64 indices fit int32: vectors of them then take half as many registers."""
+    return all(
+        u.dtype is dt.int64 and u.exact and dt.int32.min <= u.vmin and u.vmax <= dt.int32.max
+        for u in indices
+    )
