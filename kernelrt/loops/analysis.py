@@ -11,6 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir.local import flat_index, most_elements
 from kernelrt.ir.ops import ALU, ELEMENTWISE, Op, is_fused
 from kernelrt.ir.reducers import IN_ORDER
+from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import UOp, const, toposort
@@ -131,6 +132,14 @@ class Analysis:
         for s in u.src:
             out |= self.deps[s]
         return out
+
+    def where(self, root: UOp, known: UOp, value: UOp) -> UOp:
+        """Return `root` with `value` for the node `known`."""
+        [found] = substitute([root], {known: value})
+        for u in toposort([found], stop=lambda u: u in self.deps):
+            if u not in self.deps:
+                self.deps[u] = self._deps_of(u)
+        return found
 
     def deps_of(self, roots: Iterable[UOp]) -> frozenset[UOp]:
         """Return the RANGEs that any of `roots` varies with."""

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 from kernelrt.device.costs import ADD_LATENCY, FLOAT_UNITS, MEMORY_LATENCY_NS, costs_of
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import toposort
-from kernelrt.loops.passes.predication import predicate_of, zeros_in, zeros_of_iterations
+from kernelrt.loops.passes.predication import (
+    masked_in,
+    predicate_of,
+    zeros_in,
+    zeros_of_iterations,
+)
 from kernelrt.loops.passes.prefetch import next_parts, read_after, read_next, touched_late
 from kernelrt.loops.passes.prefetch_next import blocks_after, operands_after
 from kernelrt.loops.passes.prefetch_streams import Walk, next_rows, rows_ahead, streams
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.analysis import Analysis
-    from kernelrt.loops.passes.predication import Predicate
+    from kernelrt.loops.passes.predication import Masked, Predicate
     from kernelrt.loops.tiling import Tiling
 
 __all__ = ["Axis", "Fetch", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
@@ -148,6 +153,9 @@ class Pass:
         LOAD that is tested for zeros. If all its elements in a tile of `closed` are zero, one row
         of products is added to all accumulators. If `kept`, the LOAD is predicated, and its
         predicate is tested once for each iteration of the loops around those of the array.
+    masked : Masked or None
+        Array that is tested for masked elements. If all its elements in a tile are masked, the
+        values of the tile are computed once for each row.
     """
 
     folds: tuple[UOp, ...]
@@ -160,6 +168,7 @@ class Pass:
     loop: Loop
     predicate: Predicate | None = None
     zeros: UOp | None = None
+    masked: Masked | None = None
     kept: bool = False
     sequential: bool = False
 
@@ -395,6 +404,7 @@ class _Builder:
             loop,
             predicate_of(self.info, nodes),
             zeros_in(self.info, nodes, self.tiling.tiles),
+            masked_in(self.info, nodes, self.tiling.tiles, costs_of(self.device)),
             sequential=sequential,
         )
 

@@ -75,13 +75,13 @@ class _Outline:
     def _pass(self, each: Pass, around: tuple[Loop, ...]) -> list[str]:
         """Return the lines of a pass, under its predicate if it has one."""
         if each.predicate is None:
-            return self._loop(each.loop, around, each.zeros)
+            return self._loop(each.loop, around, each)
         condition = self._expression(each.predicate.condition, {})[0]
         head = f"if any {condition}:" if each.predicate.holds else f"unless all {condition}:"
-        return [head, *("    " + line for line in self._loop(each.loop, around, each.zeros))]
+        return [head, *("    " + line for line in self._loop(each.loop, around, each))]
 
     def _loop(
-        self, loop: Loop, around: tuple[Loop, ...], zeros: UOp | None = None
+        self, loop: Loop, around: tuple[Loop, ...], each: Pass | None = None
     ) -> list[str]:
         name = self._new(loop.range)
         text = f"for {name} in {self._expression(loop.range.src[0], {})[0]}"
@@ -97,8 +97,11 @@ class _Outline:
             said.append(f"added up in blocks of {loop.block}")
         if loop.tile.lanes > 1:
             said.append(f"vectors of {loop.tile.lanes}")
-        if zeros is not None and zeros.src[0] in self.names:
-            said.append(f"one row where {self.names[zeros.src[0]]} is 0")
+        if each is not None and each.zeros is not None and each.zeros.src[0] in self.names:
+            said.append(f"one row where {self.names[each.zeros.src[0]]} is 0")
+        if each is not None and each.masked is not None:
+            load, value = each.masked
+            said.append(f"once a row where {self.names[load.src[0]]} is {value.arg}")
         text += f": {', '.join(said)}" if said else ":"
         return [text, *("    " + line for line in self.lines(loop.body, (*around, loop)))]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import Op
+from kernelrt.ir.uop import toposort
 from kernelrt.loops.loop_ir import Axis, Fetch, Loop, Pass, Step
 from kernelrt.loops.passes.prefetch_streams import is_plain
 from kernelrt.loops.tiles import is_fixed
@@ -28,7 +29,8 @@ def verify_loops(nest: LoopNest, info: Analysis) -> None:
     - A pass is in the innermost loop that its results vary with, so no result is recomputed
       unchanged.
     - The predicate of a pass is known where the pass begins. The LOAD that a pass compares with
-      zero is a factor of its terms.
+      zero is a factor of its terms. If a pass tests for masked elements, nothing else varies in its
+      loop.
     - A point has lanes along at most one range.
     - An array that accumulates is filled by the one REDUCE that is its value, in loops over the
       RANGEs of both.
@@ -133,11 +135,20 @@ class _Check:
             )
         if each.zeros is not None and each.zeros not in each.folds[0].src[0].src:
             _fault(nodes[0], "has a zero test of a LOAD that is not a factor of its terms")
+        if each.masked is not None and not self._varies_with(each, each.masked.load):
+            _fault(nodes[0], "has a test of a LOAD that is not all that varies in its loop")
         if each.kept and each.zeros is not None:
             inside = {*each.fills[0].src[1:]}
             if len(each.zeros.src) < 3 or inside & self.info.deps[each.zeros.src[2]]:
                 _fault(nodes[0], "has a zero test whose predicate varies with its own loops")
         self._one_vector(nodes[0], each.closed, self._walk(each, opened, known))
+
+    def _varies_with(self, each: Pass, load: UOp) -> bool:
+        """Return whether the values of a pass vary along its loop with `load` alone."""
+        leaves, inside = (Op.LOAD, Op.REDUCE, Op.RANGE, Op.BOUND), frozenset(each.closed)
+        values = [u.src[0] for u in (*each.folds, *each.fills)]
+        used = toposort(values, stop=lambda u: u.op in leaves)
+        return not any(u.op in leaves and inside & self.info.deps[u] for u in used if u is not load)
 
     def _kept(self, each: Pass, opened: Sequence[Loop]) -> None:
         if len(each.fills) != 1 or each.folds != each.fills[0].src[:1]:

@@ -76,6 +76,31 @@ def test_what_is_masked_throughout_is_left_out(rng):
     assert "one row" not in plain
 
 
+def test_exponentials_of_masked_scores_are_computed_once_a_row(rng):
+    q, k, v = map(krt.tensor, inputs(rng, (1, 4, 128, 128, 32)))
+    assert "once a row where local0 is -inf" in krt.jit(causal).plan(q, k, v).kernels[-1].loops()
+    assert "once a row" not in krt.jit(attend).plan(q, k, v).kernels[-1].loops()
+
+
+@pytest.mark.parametrize("length", [5, 64, 128, 131])
+@pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf, -1e30, 1e30])
+def test_masked_scores_beside_special_values(rng, special, length):
+    """A row whose maximum is not finite, and one that is masked as a whole."""
+
+    def weights(x):
+        lib = torch if isinstance(x, torch.Tensor) else krt
+        ones = lib.ones(length, length)
+        near = ones.tril() * ones.triu(-70)
+        return (x * 2.0).masked_fill((near == 0) | (near.cumsum(0) > 100), -math.inf).softmax(-1)
+
+    x = rng.standard_normal((length, length)).astype(np.float32)
+    x[length // 2, : length // 2 + 1] = special
+    x[length - 1, 0] = special
+    found = krt.jit(weights)(krt.tensor(x)).numpy()
+    expected = weights(torch.tensor(x.astype(np.float64))).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(1, 2, 97, 131, 31), LONG], ids=str)
 @pytest.mark.parametrize("shift", [-40, 0, 3, 90])
 def test_bands(rng, shape, shift):

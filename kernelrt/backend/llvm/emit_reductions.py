@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kernelrt.backend.llvm.emitter import Choice, Emitter
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.loop_ir import Item, Loop
-    from kernelrt.loops.passes.predication import Predicate
+    from kernelrt.loops.passes.predication import Masked, Predicate
     from kernelrt.loops.tiles import Point
 
 __all__ = ["Accumulators", "Sums"]
@@ -318,7 +318,10 @@ class Accumulators:
     ) -> list[Value]:
         """Emit the elements of one tile, and add them to the arrays and accumulators."""
         inside = self.emitter.points(each.closed)
-        if each.zeros is None or len(inside) < LEAST_AT_ONCE:
+        at_once = sum(map(lanes_of, inside)) if each.masked else len(inside)
+        tested = each.zeros if each.masked is None else each.masked.load
+        masked = any(self.emitter.mask_of(inner) is not None for inner in inside)
+        if tested is None or masked or at_once < LEAST_AT_ONCE:
             return self._terms(each, points, copies, carried)
         one: list[Value] = []
         every: list[Value] = []
@@ -327,13 +330,29 @@ class Accumulators:
             every.extend(self._terms(each, points, copies, carried))
 
         def no() -> None:
-            one.extend(self._one_row(each, points, copies, carried))
+            if each.masked is None:
+                one.extend(self._one_row(each, points, copies, carried))
+            else:
+                self._know_masked(each, points)
+                one.extend(self._terms(each, points, copies, carried))
 
-        some = self._any_bit(each.zeros, points, inside)
+        some = self._any_other(tested, each.masked, points, inside, at_once)
         then, otherwise = self.emitter.frames.either(some, yes, no)
         return [
             self._phi((a, then), (b, otherwise)) for a, b in zip(every, one, strict=True)
         ]
+
+    def _know_masked(self, each: Pass, points: list[Point]) -> None:
+        """Use one value for all masked elements of a row: it is emitted before the loop."""
+        assert each.masked is not None
+        emitter, inside = self.emitter, self.emitter.points(each.closed)
+        for root in self._elements_of(each):
+            alike = emitter.info.where(root, *each.masked)
+            for point in points:
+                found = emitter.value(alike, point)
+                for inner in inside:
+                    at = {**point, **inner}
+                    emitter.know(root, at, self.text.splat(found, lanes_of(at)))
 
     def _terms(
         self, each: Pass, points: list[Point], copies: int, carried: list[Value]
@@ -407,8 +426,13 @@ class Accumulators:
                 out[slot] = alu(self.text, u.arg, u.dtype, [out[slot], total])
         return out
 
-    def _any_bit(self, load: UOp, points: list[Point], inside: list[Point]) -> Value:
-        """Return whether any element that `load` reads in a tile has a bit other than 0."""
+    def _any_other(
+        self, load: UOp, masked: Masked | None, points: list[Point], inside: list[Point], count: int
+    ) -> Value:
+        """Return whether any of the `count` elements that `load` reads in a row is not masked.
+
+        Masked elements have the bits of the mask's value; without `masked`, those of 0.
+        """
         deps = self.emitter.info.deps[load]
         rows = {
             frozenset(row.items()): row
@@ -416,10 +440,14 @@ class Accumulators:
         }
         bits, ty = "", ""
         for row in rows.values():
-            ty, more = self.emitter.loads.row_bits(load, row, len(inside))
+            ty, more = self.emitter.loads.row_bits(load, row, count)
+            if masked is not None:
+                plain = self.text.constant(masked.value.arg, load.dtype, count)
+                wanted = self.text.emit(f"bitcast {self.text.type_of(plain)} {plain.text} to {ty}")
+                more = self.text.emit(f"xor {ty} {more}, {wanted}")
             bits = more if not bits else self.text.emit(f"or {ty} {bits}, {more}")
         mask = self.text.emit(f"icmp ne {ty} {bits}, zeroinitializer")
-        return any_lane(self.text, [Value(mask, len(inside), dt.bool_)])
+        return any_lane(self.text, [Value(mask, count, dt.bool_)])
 
     def _fill(self, local: UOp, point: Point) -> None:
         value = self.emitter.value(local.src[0], point)

@@ -1,8 +1,8 @@
-"""Predication: skips sums that no result uses, and products with zero.
+"""Predication: skips sums that no result uses, products with zero, and values of masked elements.
 
 A mask made of loop indices alone makes whole tiles of a result, or of an operand, irrelevant. The
-mask tells which tiles, or a zero test of the computed operand. Skipping them does not change a bit
-of any result.
+mask tells which tiles, or a test of the computed operand. Skipping them does not change a bit of
+any result.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kernelrt.loops.tiles import ONE, extent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from kernelrt.device.costs import Costs
     from kernelrt.loops.analysis import Analysis
     from kernelrt.loops.tiles import Tile
 
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEAST_AT_ONCE",
+    "Masked",
     "Predicate",
     "computed",
+    "masked_in",
     "may_be_zero",
     "predicate_of",
     "zeros_in",
@@ -42,6 +45,8 @@ __all__ = [
 _LEAST_TERMS: Final = 16
 #: The least elements of a row for a zero test, done at once: a vector of float32.
 LEAST_AT_ONCE: Final = 8
+#: The least cost of an element, in plain instructions, for a test whether a tile is masked.
+_LEAST_WORK: Final = 12
 #: Sampled tiles for the estimate of the fraction that is computed. For causal masks over rows and
 #: columns in parts the error is at most 0.015.
 _SAMPLES: Final = 256
@@ -61,6 +66,21 @@ class Predicate(NamedTuple):
 
     condition: UOp
     holds: bool
+
+
+class Masked(NamedTuple):
+    """Elements of an array that a mask has set to a constant.
+
+    Attributes
+    ----------
+    load : UOp
+        LOAD of the array.
+    value : UOp
+        The CONST that masked elements hold.
+    """
+
+    load: UOp
+    value: UOp
 
 
 def predicate_of(info: Analysis, nodes: Sequence[UOp]) -> Predicate | None:
@@ -206,6 +226,44 @@ def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) ->
     return None
 
 
+def masked_in(
+    info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile], costs: Costs
+) -> Masked | None:
+    """Return the masked array whose elements alone vary along the loop of a pass, or None.
+
+    If a whole tile of it is masked, all elements of a row have the same values. They are computed
+    once for each row: in a softmax, ``exp(-inf - maximum)``.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    nodes : sequence of UOp
+        The REDUCEs and LOCALs of a pass.
+    tiles : mapping of UOp to Tile
+        Tiles of the RANGEs. Default tile: one element.
+    costs : Costs
+        Costs of the device.
+    """
+    r, *more = nodes[0].src[1:]
+    values = [u.src[0] for u in nodes]
+    if more or tiles.get(r, ONE).lanes == 1 or info.weight(values, costs) < _LEAST_WORK:
+        return None
+    varying = [u for u in toposort(values, stop=_is_leaf) if _is_leaf(u) and r in info.deps[u]]
+    if len(varying) != 1 or varying[0].op is not Op.LOAD or len(varying[0].src) > 2:
+        return None
+    [load] = varying
+    array = load.src[0]
+    if array.op is not Op.LOCAL or info.stride(load, r) != 1:
+        return None
+    value = _mask_value(array.src[0])
+    return None if value is None else Masked(load, value)
+
+
+def _is_leaf(u: UOp) -> bool:
+    return u.op in (Op.LOAD, Op.REDUCE, Op.RANGE, Op.BOUND)
+
+
 def zeros_of_iterations(
     info: Analysis, kept: UOp, around: Sequence[UOp], tiles: Mapping[UOp, Tile]
 ) -> UOp | None:
@@ -251,9 +309,11 @@ def _factors(info: Analysis, u: UOp) -> list[tuple[UOp, UOp]]:
 def _is_masked(local: UOp) -> bool:
     """Return whether a mask of loop indices sets some elements of an array to a constant."""
     inside = toposort([local.src[0]], stop=lambda n: n.op is Op.REDUCE)
-    return any(
-        n.op is Op.WHERE
-        and any(s.op is Op.CONST for s in n.src[1:])
-        and is_of_loops(n.src[0])
-        for n in inside
-    )
+    return any(_mask_value(n) is not None for n in inside)
+
+
+def _mask_value(value: UOp) -> UOp | None:
+    """Return the CONST that a mask of loop indices sets some elements of `value` to, or None."""
+    if value.op is not Op.WHERE or not is_of_loops(value.src[0]):
+        return None
+    return next((s for s in value.src[1:] if s.op is Op.CONST), None)
