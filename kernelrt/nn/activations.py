@@ -31,7 +31,7 @@ class _Function(Module):
     inplace = False
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map ``(*)`` to ``(*)``: apply the activation."""
+        """Apply the activation. The result has the shape of `input`."""
         given = [getattr(self, name) for name in self._arguments]
         result: Tensor = getattr(input, self._method)(*given)
         return result
@@ -71,12 +71,12 @@ class _AlongAxis(_Function):
 
 
 class _Shrinking(_Function):
-    """Base of activations that differ between ``-lambd`` and ``lambd``.
+    """Base of activations with a formula of its own for the elements from ``-lambd`` to ``lambd``.
 
     Parameters
     ----------
     lambd : float
-        Bound of that interval.
+        Upper bound of that interval; the lower bound is ``-lambd``.
     """
 
     _arguments = ("lambd",)
@@ -105,7 +105,7 @@ class _Exponential(_Function):
 class ReLU(_InPlace):
     """Apply the rectified linear unit ``max(x, 0)`` to each element.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class ReLU(_InPlace):
 class ReLU6(_InPlace):
     """Apply the rectified linear unit with an upper bound, ``min(max(x, 0), 6)``, to each element.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class ReLU6(_InPlace):
 class SELU(_InPlace):
     """Apply the scaled :class:`ELU`, which keeps mean and variance of normally distributed inputs.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class SELU(_InPlace):
 class SiLU(_InPlace):
     """Apply ``x * sigmoid(x)``, also called swish, to each element.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class SiLU(_InPlace):
 class Mish(_InPlace):
     """Apply ``x * tanh(softplus(x))`` to each element.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ class Mish(_InPlace):
 class Hardswish(_InPlace):
     """Apply ``x * relu6(x + 3) / 6``, a piecewise approximation of :class:`SiLU`, to each element.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ class Hardswish(_InPlace):
 class Hardsigmoid(_InPlace):
     """Apply ``relu6(x + 3) / 6``, a piecewise linear approximation of :class:`Sigmoid`.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ class Hardsigmoid(_InPlace):
 class Tanh(_Function):
     """Apply the hyperbolic tangent to each element.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Examples
     --------
@@ -256,7 +256,7 @@ class Tanh(_Function):
 class Sigmoid(_Function):
     """Apply the logistic function ``1 / (1 + exp(-x))`` to each element.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Examples
     --------
@@ -270,7 +270,7 @@ class Sigmoid(_Function):
 class LogSigmoid(_Function):
     """Compute the logarithm of the sigmoid of each element without overflow.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Examples
     --------
@@ -284,7 +284,7 @@ class LogSigmoid(_Function):
 class Softsign(_Function):
     """Apply ``x / (1 + |x|)`` to each element.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Examples
     --------
@@ -298,7 +298,7 @@ class Softsign(_Function):
 class Tanhshrink(_Function):
     """Apply ``x - tanh(x)`` to each element.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Examples
     --------
@@ -312,7 +312,7 @@ class Tanhshrink(_Function):
 class ELU(_Exponential):
     """Apply the exponential linear unit: x if positive, else ``alpha * (exp(x) - 1)``.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -333,7 +333,7 @@ class ELU(_Exponential):
 class CELU(_Exponential):
     """Apply the ELU with a continuous slope: x if positive, else ``alpha * (exp(x / alpha) - 1)``.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -354,12 +354,12 @@ class CELU(_Exponential):
 class Hardshrink(_Shrinking):
     """Replace elements between ``-lambd`` and ``lambd`` by 0, and keep the others.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
     lambd : float, default 0.5
-        Bound of that interval.
+        Upper bound of that interval; the lower bound is ``-lambd``.
 
     Examples
     --------
@@ -373,12 +373,12 @@ class Hardshrink(_Shrinking):
 class Softshrink(_Shrinking):
     """Replace elements between ``-lambd`` and ``lambd`` by 0, and move others by `lambd` toward 0.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
     lambd : float, default 0.5
-        Bound of that interval, at least 0.
+        Upper bound of that interval, at least 0; the lower bound is ``-lambd``.
 
     Raises
     ------
@@ -402,7 +402,7 @@ class Softshrink(_Shrinking):
 class LeakyReLU(_Function):
     """Apply the leaky rectified linear unit: x if positive, else ``negative_slope * x``.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -427,8 +427,8 @@ class LeakyReLU(_Function):
 class RReLU(_Function):
     """Apply the randomized leaky ReLU: x if positive, else x times a slope.
 
-    Input and output have shape ``(*)``. In training a random slope is drawn for each element; else
-    the slope is the mean of the bounds.
+    Input and output have the same, arbitrary shape. In training a random slope is drawn for each
+    element; else the slope is the mean of the bounds.
 
     Parameters
     ----------
@@ -459,14 +459,14 @@ class RReLU(_Function):
         self.inplace = flag(inplace, "inplace")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map ``(*)`` to ``(*)``: apply the activation to each element."""
+        """Apply the activation to each element. The result has the shape of `input`."""
         return input.rrelu(self.lower, self.upper, self.training)
 
 
 class Hardtanh(_Function):
     """Clamp elements between `min_val` and `max_val`.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -502,7 +502,7 @@ class Hardtanh(_Function):
 class Threshold(_Function):
     """Replace elements that are not above `threshold` by `value`; NaN stays NaN.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -529,7 +529,8 @@ class Threshold(_Function):
 class Softplus(_Function):
     """Apply ``log(1 + exp(beta * x)) / beta``, or x itself where ``beta * x`` exceeds `threshold`.
 
-    Input and output have shape ``(*)``. The function is a smooth approximation of :class:`ReLU`.
+    Input and output have the same, arbitrary shape. The function is a smooth approximation of
+    :class:`ReLU`.
 
     Parameters
     ----------
@@ -553,7 +554,7 @@ class Softplus(_Function):
 class GELU(_Function):
     """Apply the Gaussian error linear unit, x times the normal distribution function of x.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -563,7 +564,7 @@ class GELU(_Function):
     Raises
     ------
     ShapeError
-        `approximate` is another string.
+        `approximate` is unknown.
 
     Notes
     -----
@@ -591,7 +592,7 @@ class GLU(_AlongAxis):
     Parameters
     ----------
     dim : int, default -1
-        Axis to divide, of an even size.
+        Axis to divide; its size must be even.
 
     Examples
     --------
@@ -605,7 +606,7 @@ class GLU(_AlongAxis):
 class Softmax(_AlongAxis):
     """Compute the softmax along an axis: exponentials, scaled to sum to 1.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -624,7 +625,7 @@ class Softmax(_AlongAxis):
 class Softmin(_AlongAxis):
     """Compute the softmin along an axis: the softmax of the negated elements.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -643,7 +644,7 @@ class Softmin(_AlongAxis):
 class LogSoftmax(_AlongAxis):
     """Compute the logarithm of the softmax along an axis without overflow.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -662,7 +663,7 @@ class LogSoftmax(_AlongAxis):
 class Softmax2d(Module):
     """Compute the softmax over the channels of images at each pixel.
 
-    Input and output have shape ``(batch, channels, rows, columns)``, or no batch.
+    Input and output have shape ``(batch, channels, rows, columns)``; the batch may be missing.
 
     Examples
     --------

@@ -51,15 +51,15 @@ class MultiheadAttention(Module):
     embed_dim : int
         Number of features of queries and of the result.
     num_heads : int
-        Number of heads, which share the features equally.
+        Number of heads; each gets ``embed_dim / num_heads`` features.
     dropout : float, default 0.0
         Dropout probability of the attention weights, in training.
     bias : bool, default True
         Whether the projections have biases.
     add_bias_kv : bool, default False
-        Whether to append a learned key and value to all others.
+        Whether to append a learned key to the keys, and a learned value to the values.
     add_zero_attn : bool, default False
-        Whether to append a key and a value of zeros.
+        Whether to append a key of zeros to the keys, and a value of zeros to the values.
     kdim, vdim : int, optional
         Number of features of keys and of values; `embed_dim` by default.
     batch_first : bool, default False
@@ -70,8 +70,8 @@ class MultiheadAttention(Module):
     Attributes
     ----------
     in_proj_weight : Tensor of shape (3 * embed_dim, embed_dim), or None
-        Projections of queries, keys and values. If their sizes differ, ``q_proj_weight``,
-        ``k_proj_weight`` and ``v_proj_weight`` replace it.
+        Projections of queries, keys and values. It is None if `kdim` or `vdim` differs from
+        `embed_dim`: then ``q_proj_weight``, ``k_proj_weight`` and ``v_proj_weight`` replace it.
     in_proj_bias : Tensor of shape (3 * embed_dim,), or None
         Biases of these projections.
     out_proj : Linear
@@ -82,8 +82,8 @@ class MultiheadAttention(Module):
     Raises
     ------
     ShapeError
-        The features do not divide into the heads, or `dropout` is no probability; in a call: inputs
-        or masks have other shapes.
+        `embed_dim` is not a multiple of `num_heads`, or `dropout` is no probability; in a call:
+        inputs or masks have other shapes.
 
     Notes
     -----
@@ -108,7 +108,7 @@ class MultiheadAttention(Module):
         self.num_heads = positive("num_heads", num_heads)
         if embed_dim % num_heads:
             raise ShapeError(
-                f"embed_dim: {embed_dim} features do not divide into {num_heads} heads"
+                f"embed_dim: expected a multiple of num_heads, {num_heads}, not {embed_dim}"
             )
         if not 0 <= dropout <= 1:
             raise ShapeError(f"dropout: expected a probability from 0 to 1, not {dropout}")
@@ -260,7 +260,10 @@ class MultiheadAttention(Module):
     def _mask(
         self, mask: Tensor | None, padding: Tensor | None, q: Tensor, k: Tensor, *, single: bool
     ) -> Tensor | None:
-        """Return what to add to scores of shape (batch, heads, queries, keys), or None."""
+        """Return both masks as one tensor to add to scores (batch, heads, queries, keys).
+
+        Return None if there is no mask.
+        """
         out: Tensor | None = None
         batch, queries, keys = q.dims[0], q.dims[1], k.dims[1]
         if mask is not None:
@@ -277,9 +280,10 @@ class MultiheadAttention(Module):
                 )
         if padding is not None:
             _check_mask(padding, "key_padding_mask")
-            if not _fits(padding, (keys,) if single else (batch, keys)):
+            wanted = (keys,) if single else (batch, keys)
+            if not _fits(padding, wanted):
                 raise ShapeError(
-                    f"key_padding_mask: expected the shape {format_shape((batch, keys))}, not "
+                    f"key_padding_mask: expected the shape {format_shape(wanted)}, not "
                     f"{format_shape(padding.dims)}"
                 )
             line = _added(padding, q).reshape(batch, 1, 1, keys)
@@ -289,7 +293,7 @@ class MultiheadAttention(Module):
     def _extended(
         self, k: Tensor, v: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Append the learned key and value, and those of zeros."""
+        """Append the learned key and value, and a key and value of zeros, if the layer has them."""
         batch = k.dims[0]
         if self.bias_k is not None and self.bias_v is not None:
             k = cat([k, self.bias_k.expand(batch, 1, self.embed_dim)], 1)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["check_lookup", "embedding", "embedding_bag"]
 
-#: An index beyond the end of any tensor.
+#: An index that no tensor has: it is beyond the end of the largest possible one.
 _NOWHERE = 1 << 62
 
 
 def check_lookup(
     max_norm: float | None, norm_type: float, scale_grad_by_freq: object, sparse: object
 ) -> None:
-    """Check options of lookups, and raise an error with an alternative for unsupported ones."""
+    """Check the options of a lookup. The error for an unsupported option names an alternative."""
     real(norm_type, "norm_type")
     if max_norm is not None and not real(max_norm, "max_norm") >= 0:
         raise ShapeError(f"max_norm: expected a number of at least 0, not {max_norm}")
@@ -79,7 +79,8 @@ def embedding(
     norm_type : float, default 2.0
         Order of these norms.
     scale_grad_by_freq, sparse : optional
-        Options of PyTorch: values other than the default raise an error with an alternative.
+        Options of PyTorch that kernelrt lacks. A value other than the default raises an error,
+        which names an alternative.
 
     Returns
     -------
@@ -140,7 +141,8 @@ def embedding_bag(
     max_norm, norm_type : optional
         As in :func:`embedding`.
     scale_grad_by_freq, sparse : optional
-        Options of PyTorch: values other than the default raise an error with an alternative.
+        Options of PyTorch that kernelrt lacks. A value other than the default raises an error,
+        which names an alternative.
     mode : "mean", "sum" or "max", default "mean"
         Reduction of a bag. An empty bag gives zeros.
     per_sample_weights : Tensor, optional
@@ -197,9 +199,14 @@ def embedding_bag(
 
 def _check_bags(index: Tensor, offsets: Tensor | None) -> None:
     if index.ndim == 2 and offsets is not None:
-        raise ShapeError("offsets: expected None for an input of two axes, whose rows are the bags")
+        raise ShapeError(
+            "offsets: expected None for an input of two axes, whose rows are the bags; leave it out"
+        )
     if index.ndim == 1 and offsets is None:
-        raise ShapeError("offsets: expected the start of each bag, as input has one axis")
+        raise ShapeError(
+            "offsets: expected the start of each bag for an input of one axis, not None; or pass "
+            "an input of two axes, whose rows are the bags"
+        )
     if index.ndim not in (1, 2):
         raise ShapeError(f"input: expected 1 or 2 axes, not shape {format_shape(index.dims)}")
     if offsets is not None and (offsets.ndim != 1 or not offsets.dtype.is_int):
@@ -210,7 +217,7 @@ def _check_bags(index: Tensor, offsets: Tensor | None) -> None:
 
 
 def _even(rows: Tensor, kept: Tensor | None, mode: str) -> Tensor:
-    """Reduce (bags, n, width) over n."""
+    """Reduce `rows` of shape (bags, n, width) over axis 1."""
     if rows.dims[1] == 0:
         return rows.sum(1)
     count = None
@@ -230,9 +237,9 @@ def _even(rows: Tensor, kept: Tensor | None, mode: str) -> Tensor:
 def _uneven(
     rows: Tensor, kept: Tensor | None, mode: str, offsets: Tensor, closed: bool
 ) -> Tensor:
-    """Reduce (n, width) over bags that begin at `offsets`."""
+    """Reduce `rows` of shape (n, width) within each bag; the bags begin at `offsets`."""
     n, width = rows.dims
-    # Stored, so that every offset is checked: the binary search does not read all of them.
+    # The offsets are stored, so that each is checked: the binary search does not read all of them.
     offsets = within(offsets, total((n, 1))).contiguous()
     bags = offsets.dims[0]
     if bags == 0:
@@ -259,7 +266,7 @@ def _uneven(
 def _first_maxima(
     rows: Tensor, bag: Tensor, kept: Tensor | None, shape: tuple[Dim, ...]
 ) -> Tensor:
-    """Return the maxima of bags, 0 if empty. The first of equal elements gets the gradient."""
+    """Return the maxima of bags, 0 for empty bags. Of equal maxima, the first gets the gradient."""
     apart = rows.detach()
     most = full(shape, float("-inf"), rows.dtype).index_reduce(0, bag, apart, "amax")
     hits = (apart == most.index_select(0, bag)).logical_or(apart.isnan())

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from kernelrt import dtype as dt
+from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
@@ -255,7 +256,10 @@ class _Cell(Module):
         else:
             given = hx if self._states > 1 else (hx,)
             if not isinstance(given, tuple | list) or len(given) != self._states:
-                raise DTypeError("hx: expected a pair of Tensors, hidden state and cell state")
+                raise DTypeError(
+                    "hx: expected a pair of Tensors, the hidden state and the cell state, not "
+                    f"{kind_name(hx)}"
+                )
             state = tuple(check_state(value, shape, "hx") for value in given)
         return self._step(x.linear(self.weight_ih, self.bias_ih), state, self.weight_hh,
                           self.bias_hh)  # fmt: skip
@@ -288,12 +292,13 @@ class RNNCell(_Cell):
     weight_ih, weight_hh : Tensor, shapes (hidden_size, input_size) and (hidden_size, hidden_size)
         Weights of the input and of the state.
     bias_ih, bias_hh : Tensor of shape (hidden_size,), or None
-        Biases of the two products. All parameters are drawn from ±1/sqrt(hidden_size).
+        Biases of the two products. All parameters are drawn uniformly between
+        ±1/sqrt(hidden_size).
 
     Raises
     ------
     ShapeError
-        `nonlinearity` is another string; in a call: input or state have another shape.
+        `nonlinearity` is unknown; in a call: input or state have another shape.
 
     Examples
     --------
@@ -343,7 +348,8 @@ class GRUCell(_Cell):
         Weights of the input and of the state, of shapes (3 * hidden_size, input_size) and
         (3 * hidden_size, hidden_size); the gates are reset, update, new.
     bias_ih, bias_hh : Tensor of shape (3 * hidden_size,), or None
-        Biases of the two products. All parameters are drawn from ±1/sqrt(hidden_size).
+        Biases of the two products. All parameters are drawn uniformly between
+        ±1/sqrt(hidden_size).
 
     Examples
     --------
@@ -382,7 +388,8 @@ class LSTMCell(_Cell):
         Weights of the input and of the hidden state, of shapes (4 * hidden_size, input_size) and
         (4 * hidden_size, hidden_size); the gates are input, forget, cell, output.
     bias_ih, bias_hh : Tensor of shape (4 * hidden_size,), or None
-        Biases of the two products. All parameters are drawn from ±1/sqrt(hidden_size).
+        Biases of the two products. All parameters are drawn uniformly between
+        ±1/sqrt(hidden_size).
 
     Examples
     --------

@@ -15,20 +15,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Computed", "computed_by", "let_compute", "let_hold"]
 
-#: Attribute of a class made for a module: the original class.
+#: Computed attributes are properties of a class that is made for one module. Attribute of this
+#: class that holds the original class of the module.
 _KIND = "_kind_before"
-#: Attribute of such a class: name of each computed attribute -> object that computes it.
+#: Attribute of such a class that holds a mapping: name of each computed attribute -> the object
+#: that computes it.
 _TABLE = "_computed_by"
 
 
 class Computed(Protocol):
-    """An object that computes a module attribute. It holds no tensors: the module holds them."""
+    """An object that computes a module attribute from tensors that the module holds."""
 
     def read(self, module: Any, name: str) -> Tensor:
         """Return the value of the attribute."""
 
     def write(self, module: Any, name: str, value: object) -> None:
-        """Handle an assignment to the attribute, or raise an error."""
+        """Assign `value` to the attribute, or raise an error if it cannot be assigned to."""
 
 
 def computed_by(module: Module, name: str) -> Computed | None:
@@ -42,7 +44,7 @@ def let_compute(module: Module, name: str, computed: Computed) -> None:
 
 
 def let_hold(module: Module, name: str) -> None:
-    """Make `name` a plain attribute again, which the caller then sets."""
+    """Make `name` a plain attribute again. It has no value until the caller sets one."""
     left = {other: c for other, c in _table(module).items() if other != name}
     module.__class__ = _class_of(_kind(module), left)
 
@@ -80,7 +82,10 @@ def _attribute(name: str, computed: Computed) -> property:
 
 
 def _reduced(module: Any, protocol: Any) -> tuple[Any, ...]:
-    """Reduce a module for copies and pickles: its class is recreated from the named class."""
+    """Return what ``copy`` and ``pickle`` need to recreate a module that has computed attributes.
+
+    They cannot find the class of the module by name, so :func:`_made` makes it from its base class.
+    """
     kind = _kind(module)
     make, given, *rest = super(type(module), module).__reduce_ex__(max(int(protocol), 2))
     if make is not copyreg.__newobj__:  # type: ignore[attr-defined]

@@ -21,12 +21,13 @@ Layer = Callable[..., Any]
 
 
 class _Container(Module):
-    """A module whose items are submodules by name, which also are attributes ``container.name``.
+    """A module that holds items by name. The item called ``x`` is also the attribute ``x``.
 
-    Other attributes are part of the container as in any module.
+    Other attributes belong to the container as they do to any module.
     """
 
-    #: Attribute that holds the items. Each change replaces its value, so that traces notice it.
+    #: Attribute that holds the items. Each change of the items replaces the value of the attribute,
+    #: so that traces notice the change.
     _held: str
 
     def _items_by_name(self) -> Mapping[str, object]:
@@ -242,7 +243,7 @@ def _check_module(module: object, name: str = "module") -> Module:
 
 
 class ModuleList(_Container):
-    """Hold modules in a list; their parameters have PyTorch's names.
+    """Hold modules in a list. State dicts name their parameters as in PyTorch: ``"0.weight"``.
 
     A plain list as an attribute of a module works as well. A ModuleList has no ``forward``: call
     its items. It takes indices and slices, ``+`` and iteration, as a list does.
@@ -482,7 +483,7 @@ class _Named(_Container):
 
 
 class ModuleDict(_Named):
-    """Hold modules in a dict; their parameters have PyTorch's names.
+    """Hold modules in a dict. State dicts name their parameters as in PyTorch: ``"key.weight"``.
 
     A plain dict as an attribute of a module works as well. A ModuleDict has no ``forward``: call
     its items.
@@ -630,7 +631,7 @@ def _as_parameter(value: object, name: str) -> Tensor:
 
 
 class _Parameters(type):
-    """Metaclass: ``isinstance(x, nn.Parameter)`` is whether a tensor is a parameter."""
+    """Metaclass: ``isinstance(x, nn.Parameter)`` tells whether a tensor is a parameter."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor) and is_parameter(instance)
@@ -672,7 +673,7 @@ class Parameter(Tensor, metaclass=_Parameters):
 
 
 def Buffer(data: Tensor | None = None, *, persistent: bool = True) -> Tensor:  # noqa: N802
-    """Return a tensor that is a buffer as a module attribute: part of the state, no parameter.
+    """Return a tensor that is a buffer: part of a module's state, but not a parameter.
 
     Every tensor that requires no gradient is a buffer.
 

@@ -60,12 +60,12 @@ def converted(root: _M, dtype: object) -> _M:
         later = getattr(owner, "__dict__", {})
         if tree.UNMADE in later:
             later[tree.UNMADE] = {**later[tree.UNMADE], "dtype": wanted}
-    modes.changed()  # traced functions check the attributes that they read
+    modes.changed()  # so that traced functions check the attributes that they read
     return root
 
 
 def _held(owner: object) -> list[tuple[Any, Any]]:
-    """Return the (key, value) pairs directly in an object."""
+    """Return (key, value) for each item or attribute of an object, but not for nested ones."""
     if isinstance(owner, Tensor):
         return []
     if isinstance(owner, list | tuple):

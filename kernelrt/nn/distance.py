@@ -60,7 +60,7 @@ class PairwiseDistance(Module):
     p : float, default 2.0
         Order of the norm.
     eps : float, default 1e-6
-        Added to the differences.
+        Number added to each difference of elements.
     keepdim : bool, default False
         Whether to keep the last axis, with size 1.
 

@@ -35,7 +35,7 @@ class _Dropout(Module):
         self.p, self.inplace = probability(p), flag(inplace, "inplace")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map ``(*)`` to ``(*)``: drop parts of `input`, or return it in evaluation mode."""
+        """Drop parts of `input`, keeping its shape; in evaluation mode return `input` itself."""
         return self._function(input, self.p, self.training)
 
     def extra_repr(self) -> str:
@@ -46,7 +46,7 @@ class _Dropout(Module):
 class Dropout(_Dropout):
     """Zero elements with probability `p` in training and scale the others by ``1 / (1 - p)``.
 
-    Input and output have shape ``(*)``. In evaluation mode the input is returned.
+    Input and output have the same, arbitrary shape. In evaluation mode the input is returned.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Dropout(_Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map ``(*)`` to ``(*)``: drop elements of `input`, or return it in evaluation mode."""
+        """Drop elements of `input`, keeping its shape; in evaluation mode return `input` itself."""
         return input.dropout(self.p, self.training)
 
 
@@ -127,8 +127,8 @@ class Dropout2d(_Dropout):
 class Dropout3d(_Dropout):
     """Zero whole channels of volumes with probability `p` in training, and scale the others.
 
-    Input and output have shape ``(batch, channels, depth, rows, columns)``, or no batch. In
-    evaluation mode the input is returned. See :func:`kernelrt.nn.functional.dropout3d`.
+    Input and output have shape ``(batch, channels, depth, rows, columns)``; the batch may be
+    missing. In evaluation mode the input is returned. See :func:`kernelrt.nn.functional.dropout3d`.
 
     Parameters
     ----------
@@ -147,9 +147,11 @@ class Dropout3d(_Dropout):
 
 
 class AlphaDropout(_Dropout):
-    """Replace random elements in training such that mean and variance stay, for :class:`SELU`.
+    """In training, replace random elements such that mean and variance stay the same.
 
-    Input and output have shape ``(*)``. In evaluation mode the input is returned. See
+    It is meant for networks of :class:`SELU`.
+
+    Input and output have the same, arbitrary shape. In evaluation mode the input is returned. See
     :func:`kernelrt.nn.functional.alpha_dropout`.
 
     Parameters
@@ -174,7 +176,7 @@ class AlphaDropout(_Dropout):
 
 
 class FeatureAlphaDropout(_Dropout):
-    """Replace random channels in training such that mean and variance stay.
+    """In training, replace random channels such that mean and variance stay the same.
 
     This is :class:`AlphaDropout` of whole channels. Input and output have shape
     ``(batch, channels, *)``. In evaluation mode the input is returned. See

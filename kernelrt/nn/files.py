@@ -39,7 +39,10 @@ __all__ = ["load", "save"]
 Array = np.ndarray[Any, Any]
 
 _BFLOAT16 = ":bfloat16"
-"""Suffix of the names of bfloat16 arrays in archives, stored as bits as NumPy lacks the dtype."""
+"""Suffix of the name of a bfloat16 array in an archive, which holds its bits as uint16.
+
+NumPy has no bfloat16.
+"""
 _SAFE = ".safetensors"
 _METADATA = "__metadata__"
 _FOREIGN = (".bin", ".ckpt", ".h5", ".onnx", ".pkl", ".pt", ".pth")
@@ -48,7 +51,7 @@ _SAFE_TYPES = {
     "U32": dt.uint32, "I32": dt.int32, "U64": dt.uint64, "I64": dt.int64, "F16": dt.float16,
     "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64,
 }  # fmt: skip
-#: Dtypes of the format that kernelrt does not have.
+#: Dtypes of the safetensors format that kernelrt does not have.
 _SAFE_LACKING = (
     "F4", "F6_E2M3", "F6_E3M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2", "F8_E5M2FNUZ", "F8_E8M0",
     "C64", "C128",
@@ -71,7 +74,7 @@ def save(
     Parameters
     ----------
     state : mapping of str to Tensor, or object
-        A state dict; or a module, an optimizer, or a tree of them.
+        A state dict; or a module, an optimizer, or nested lists and dicts of them.
     path : path_like or file
         Name of the file. With the suffix ``.safetensors`` it gets that format, which other
         libraries read; otherwise it is a compressed NumPy archive, whose name should end in
@@ -122,7 +125,8 @@ def save(
     if target.exists() and not target.is_file():
         raise StateError(
             f"path: expected the name of a file, but {str(target)!r} is a folder, a device or a "
-            "pipe; to write to one, open it and pass the binary file with format="
+            "pipe; pass another name, or open the device or the pipe in mode 'wb', and pass the "
+            "file object and a format"
         )
     safe = target.suffix == _SAFE
     held = _held(state, safe=safe)
@@ -167,7 +171,8 @@ def _check_binary(file: object) -> None:
 
 
 def _path(path: object) -> Path:
-    # Slow to import, so import them late; a signal handler that saves may run meanwhile.
+    # These modules are slow to import, so they are imported late; `lazy_import` allows for a signal
+    # handler that runs during the import and saves, too.
     lazy_import.load("json", "pathlib", "zipfile")
     return checked_path(path, expected="a str, a path or a binary file")
 
@@ -270,7 +275,9 @@ def _read_stream(stream: Any, most: int | None) -> dict[str, Tensor]:
     lazy_import.load("json", "zipfile")
     data = stream.read()
     if not isinstance(data, bytes):
-        raise DTypeError(f"path: expected read() to return bytes, not {kind_name(data)}")
+        raise DTypeError(
+            f"path: expected a binary file, whose read() returns bytes, not {kind_name(data)}"
+        )
     if not data:
         raise StateError("path: the file is at its end; call seek(0) first")
     # Every zip archive begins with one of these, the second if it is empty.
@@ -295,7 +302,7 @@ def _read(
         if isinstance(error, StateError) or (
             isinstance(error, OSError) and error.errno != errno.EINVAL
         ):
-            raise  # an error of the disk; EINVAL is a corrupt file: a seek to before its start
+            raise  # A disk error. EINVAL means a corrupt file: its offsets seek before the start.
         raise StateError(
             f"{called} is not a state dict: expected a .npz or .safetensors file, as written by "
             f"kernelrt.nn.save; {error}"
@@ -493,7 +500,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-# ---- both
+# ---- Both formats
 
 
 def _is_size(value: object) -> bool:

@@ -52,7 +52,7 @@ def _edit(owner: Any, change: Callable[[_Hooks], _Hooks]) -> None:
             return
         if hooks:
             setattr(owner, _HOOKS, hooks)
-        else:  # as before the first hook, so that plans made then fit again
+        else:  # plans from before the first hook are valid again
             delattr(owner, _HOOKS)
 
 
@@ -98,7 +98,10 @@ def _call(
     forward: Callable[..., Any], owner: Any, hooks: _Hooks, args: tuple[Any, ...],
     kwargs: dict[str, Any], waiting: list[Hook], results: list[Any],
 ) -> None:  # fmt: skip
-    """Call the hooks and forward; append each result, and remove called hooks from `waiting`."""
+    """Call the hooks and forward. Append results to `results`; remove called hooks from `waiting`.
+
+    `waiting` holds the hooks that must also run if forward fails.
+    """
     for entry in hooks:
         hook = entry.hook
         if not hook.before:

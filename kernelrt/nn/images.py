@@ -140,7 +140,7 @@ class Unfold(_Function):
 
 
 class Fold(Unfold):
-    """Add up windows to images (col2im), the adjoint of :class:`Unfold`.
+    """Add up windows into images (col2im), the adjoint of :class:`Unfold`.
 
     Maps ``(N, C * kernel, windows)`` to ``(N, C, H, W)``, where kernel is the number of elements of
     a window; N may be missing. See :func:`kernelrt.nn.functional.fold`.
@@ -213,8 +213,8 @@ class _MaxUnpool(_Function):
 class MaxUnpool1d(_MaxUnpool):
     """Place the maxima of :class:`MaxPool1d` at their indices, and zeros elsewhere.
 
-    Maps two tensors of shape ``(N, C, length)`` to ``(N, C, length')``; N may be missing. See
-    ``Tensor.max_unpool1d``.
+    Maps maxima and indices, both of shape ``(N, C, length)``, to ``(N, C, length')``; N may be
+    missing. See ``Tensor.max_unpool1d``.
 
     Parameters
     ----------
@@ -236,9 +236,10 @@ class MaxUnpool1d(_MaxUnpool):
 class MaxUnpool2d(_MaxUnpool):
     """Place the maxima of :class:`MaxPool2d` at their indices, and zeros elsewhere.
 
-    Maps two tensors of shape ``(N, C, rows, columns)`` to ``(N, C, rows', columns')``; N may be
-    missing. See ``Tensor.max_unpool2d``. Pooling of several sizes gives the same size, so a call
-    takes `output_size` for a size other than the smallest.
+    Maps maxima and indices, both of shape ``(N, C, rows, columns)``, to ``(N, C, rows',
+    columns')``; N may be missing. See ``Tensor.max_unpool2d``. Images of different sizes may be
+    pooled to the same size. The result has the smallest of these sizes, unless the call gives
+    another one as `output_size`.
 
     Parameters
     ----------
@@ -260,8 +261,8 @@ class MaxUnpool2d(_MaxUnpool):
 class MaxUnpool3d(_MaxUnpool):
     """Place the maxima of :class:`MaxPool3d` at their indices, and zeros elsewhere.
 
-    Maps two tensors of shape ``(N, C, depth, rows, columns)`` to ``(N, C, depth', rows',
-    columns')``; N may be missing. See ``Tensor.max_unpool3d``.
+    Maps maxima and indices, both of shape ``(N, C, depth, rows, columns)``, to ``(N, C, depth',
+    rows', columns')``; N may be missing. See ``Tensor.max_unpool3d``.
 
     Parameters
     ----------

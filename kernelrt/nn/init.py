@@ -172,7 +172,8 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     Parameters
     ----------
     tensor : Tensor of floats, shape (out, in, ...)
-        Tensor to overwrite. Each fan is the size of its axis times the sizes after the second axis.
+        Tensor to overwrite. ``fan_out`` is the size of axis 0, and ``fan_in`` that of axis 1, each
+        times the sizes of all later axes.
     gain : float, default 1.0
         Factor of the standard deviation; see :func:`calculate_gain`.
 
@@ -410,7 +411,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     Raises
     ------
     ShapeError
-        The tensor does not have three to five axes, or the channels do not divide into the groups.
+        The tensor does not have three to five axes, or its first axis is not a multiple of
+        `groups`.
 
     Examples
     --------
@@ -422,7 +424,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise ShapeError(f"tensor: expected 3 to 5 axes, not shape {tensor.shape}")
     shape = tuple(int(d) for d in tensor.shape)
     if shape[0] % groups:
-        raise ShapeError(f"groups: {shape[0]} channels do not divide into {groups} groups")
+        raise ShapeError(f"groups: expected a divisor of shape[0], {shape[0]}, not {groups}")
     filters = np.zeros(shape)
     each = shape[0] // groups
     middle = tuple(d // 2 for d in shape[2:])
@@ -487,7 +489,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
     tensor : Tensor of floats, shape (rows, columns)
         Matrix to overwrite.
     sparsity : float
-        Fraction of zeros in each column, rounded up to whole rows.
+        Fraction of zeros in each column; their number is rounded up.
     std : float, default 0.01
         Standard deviation of the normal samples.
 

@@ -234,7 +234,7 @@ class Unflatten(Module):
 class Identity(Module):
     """Return the input unchanged.
 
-    Input and output have shape ``(*)``.
+    Input and output have the same, arbitrary shape.
 
     Parameters
     ----------
@@ -251,5 +251,5 @@ class Identity(Module):
         pass
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map ``(*)`` to ``(*)``: return `input`."""
+        """Return `input`, of any shape."""
         return input

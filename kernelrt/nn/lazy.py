@@ -88,7 +88,8 @@ class _Lazy(Module):
         axis = self._axis_of(input)
         if not -input.ndim <= axis < input.ndim:
             raise ShapeError(
-                f"input: {name} cannot infer its input size from shape {format_shape(input.dims)}"
+                f"input: {name} cannot infer its input size from shape {format_shape(input.dims)}, "
+                f"which has no axis {axis}"
             )
         (args, kwargs), kind = self._arguments, type(self)
         plain: Any = self._becomes
@@ -356,9 +357,9 @@ class LazyBatchNorm3d(_Lazy, BatchNorm3d):
 class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
     """Apply an :class:`InstanceNorm1d` layer that infers `num_features` from its first input.
 
-    The input has shape ``(batch, num_features, length)``, or no batch. :class:`LazyLinear` says
-    what such a layer can do before its first call. As in PyTorch, `affine` and
-    `track_running_stats` are True by default.
+    The input has shape ``(batch, num_features, length)``; the batch may be missing.
+    :class:`LazyLinear` says what such a layer can do before its first call. As in PyTorch, `affine`
+    and `track_running_stats` are True by default.
 
     Parameters
     ----------
@@ -378,9 +379,9 @@ class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
 class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
     """Apply an :class:`InstanceNorm2d` layer that infers `num_features` from its first input.
 
-    The input has shape ``(batch, num_features, rows, columns)``, or no batch. :class:`LazyLinear`
-    says what such a layer can do before its first call. As in PyTorch, `affine` and
-    `track_running_stats` are True by default.
+    The input has shape ``(batch, num_features, rows, columns)``; the batch may be missing.
+    :class:`LazyLinear` says what such a layer can do before its first call. As in PyTorch, `affine`
+    and `track_running_stats` are True by default.
 
     Parameters
     ----------
@@ -400,7 +401,7 @@ class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
 class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
     """Apply an :class:`InstanceNorm3d` layer that infers `num_features` from its first input.
 
-    The input has shape ``(batch, num_features, depth, rows, columns)``, or no batch.
+    The input has shape ``(batch, num_features, depth, rows, columns)``; the batch may be missing.
     :class:`LazyLinear` says what such a layer can do before its first call. As in PyTorch, `affine`
     and `track_running_stats` are True by default.
 

@@ -87,9 +87,10 @@ class Embedding(_Table):
     norm_type : float, default 2.0
         Order of these norms.
     scale_grad_by_freq, sparse : optional
-        Options of PyTorch: values other than the default raise an error with an alternative.
+        Options of PyTorch that kernelrt lacks. A value other than the default raises an error,
+        which names an alternative.
     _weight : Tensor, shape (num_embeddings, embedding_dim), optional
-        Initial table; :meth:`from_pretrained` is the public way.
+        Initial table. Use :meth:`from_pretrained` instead.
     dtype : DType or str, default float32
         Floating-point dtype of the table.
 
@@ -178,11 +179,12 @@ class EmbeddingBag(_Table):
     max_norm, norm_type : optional
         As in :class:`Embedding`.
     scale_grad_by_freq, sparse : optional
-        Options of PyTorch: values other than the default raise an error with an alternative.
+        Options of PyTorch that kernelrt lacks. A value other than the default raises an error,
+        which names an alternative.
     mode : "mean", "sum" or "max", default "mean"
         Reduction of a bag.
     _weight : Tensor, shape (num_embeddings, embedding_dim), optional
-        Initial table; :meth:`from_pretrained` is the public way.
+        Initial table. Use :meth:`from_pretrained` instead.
     include_last_offset : bool, default False
         Whether the last offset is the end of the last bag.
     padding_idx : int, optional

@@ -58,7 +58,7 @@ class _Loss(Module):
 
 class _Pair(_Loss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Map input and target, of the shapes that the class names, to a scalar or the losses."""
+        """Map input and target to a scalar or the unreduced losses; the class says the shapes."""
         return self._loss(input, target)
 
 
@@ -95,7 +95,7 @@ class MSELoss(_Pair):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes of input and target differ.
+        `reduction` is unknown; in a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -121,7 +121,7 @@ class L1Loss(_Pair):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes of input and target differ.
+        `reduction` is unknown; in a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class SmoothL1Loss(_Pair):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes of input and target differ, or `beta`
+        `reduction` is unknown; in a call: the shapes of input and target differ, or `beta`
         is negative.
 
     Examples
@@ -182,7 +182,7 @@ class HuberLoss(_Pair):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes of input and target differ, or `delta`
+        `reduction` is unknown; in a call: the shapes of input and target differ, or `delta`
         is not above 0.
 
     Examples
@@ -216,7 +216,7 @@ class KLDivLoss(_Pair):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes of input and target differ.
+        `reduction` is unknown; in a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -250,7 +250,7 @@ class BCELoss(_Weighted):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes of input and target differ.
+        `reduction` is unknown; in a call: the shapes of input and target differ.
     DomainError
         At run time, if the input or the target holds a number outside of [0, 1].
 
@@ -284,7 +284,7 @@ class BCEWithLogitsLoss(_Weighted):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes of input and target differ.
+        `reduction` is unknown; in a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -323,7 +323,7 @@ class NLLLoss(_Weighted):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: target or weight do not fit the scores.
+        `reduction` is unknown; in a call: target or weight do not fit the scores.
     IndexBoundsError
         At run time, if a class is out of range and is not `ignore_index`.
 
@@ -365,7 +365,7 @@ class CrossEntropyLoss(NLLLoss):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: target or weight do not fit the scores.
+        `reduction` is unknown; in a call: target or weight do not fit the scores.
     DTypeError
         In a call: a target of class numbers holds floats.
     IndexBoundsError
@@ -404,7 +404,7 @@ class SoftMarginLoss(_Pair):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes of input and target differ.
+        `reduction` is unknown; in a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -431,7 +431,7 @@ class MultiLabelMarginLoss(_Pair):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes of input and target differ.
+        `reduction` is unknown; in a call: the shapes of input and target differ.
     IndexBoundsError
         At run time, if a class is out of range.
 
@@ -462,7 +462,7 @@ class MultiLabelSoftMarginLoss(_Weighted):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes of input and target differ.
+        `reduction` is unknown; in a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -495,7 +495,7 @@ class MultiMarginLoss(_Weighted):
     Raises
     ------
     ShapeError
-        `p` is neither 1 nor 2, or `reduction` is another string; in a call: the target does not fit
+        `p` is neither 1 nor 2, or `reduction` is unknown; in a call: the target does not fit
         the scores.
     IndexBoundsError
         At run time, if a class is out of range.
@@ -553,7 +553,7 @@ class HingeEmbeddingLoss(_Margin):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes do not broadcast.
+        `reduction` is unknown; in a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -573,7 +573,7 @@ class HingeEmbeddingLoss(_Margin):
 
 
 class MarginRankingLoss(_Margin):
-    """Compute ``max(-target * (input1 - input2) + margin, 0)``, which ranks two inputs.
+    """Compute the ranking loss ``max(-target * (input1 - input2) + margin, 0)``.
 
     See ``Tensor.margin_ranking_loss``. Both inputs and the target have shapes that broadcast to
     ``(*)``. The loss has shape ``()``, or ``(*)`` with the reduction "none".
@@ -588,7 +588,7 @@ class MarginRankingLoss(_Margin):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes do not broadcast.
+        `reduction` is unknown; in a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -621,7 +621,7 @@ class CosineEmbeddingLoss(_Margin):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes do not broadcast.
+        `reduction` is unknown; in a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -653,14 +653,15 @@ class TripletMarginLoss(_Margin):
     eps : float, default 1e-6
         Added to the differences of elements.
     swap : bool, default False
-        Whether the positive-negative distance replaces a larger anchor-negative distance.
+        Whether to use the distance from positive to negative where it is smaller than that from
+        anchor to negative.
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the losses of the samples.
 
     Raises
     ------
     ShapeError
-        `margin` is not above 0, or `reduction` is another string; in a call: the shapes do not
+        `margin` is not above 0, or `reduction` is unknown; in a call: the shapes do not
         broadcast.
 
     Examples
@@ -700,14 +701,15 @@ class TripletMarginWithDistanceLoss(_Margin):
     margin : float, default 1.0
         Amount, above 0, by which the negative distance has to exceed the positive distance.
     swap : bool, default False
-        Whether the positive-negative distance replaces a larger anchor-negative distance.
+        Whether to use the distance from positive to negative where it is smaller than that from
+        anchor to negative.
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the losses of the samples.
 
     Raises
     ------
     ShapeError
-        `margin` is not above 0, or `reduction` is another string.
+        `margin` is not above 0, or `reduction` is unknown.
 
     Examples
     --------
@@ -760,7 +762,7 @@ class PoissonNLLLoss(_Pair):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes do not broadcast.
+        `reduction` is unknown; in a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -802,7 +804,7 @@ class GaussianNLLLoss(_Loss):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes do not broadcast, or `eps` is not
+        `reduction` is unknown; in a call: the shapes do not broadcast, or `eps` is not
         above 0.
     DomainError
         At run time, if a variance is below 0.
@@ -846,7 +848,7 @@ class CTCLoss(_Loss):
     Raises
     ------
     ShapeError
-        `reduction` is another string; in a call: the shapes do not fit.
+        `reduction` is unknown; in a call: the shapes do not fit.
     IndexBoundsError
         At run time, if a class or a length is out of range.
 

@@ -1,8 +1,8 @@
 """Attributes of modules and optimizers that a traced function read.
 
 A trace bakes in the value of an attribute such as ``module.training`` or an optimizer's momentum.
-The jit therefore notes the attributes that it reads, and checks them before a run once any such
-attribute was set.
+The jit therefore notes the attributes that a trace reads. When any noted attribute of any object
+is set, the next call of each jitted function checks the attributes that its traces read.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kernelrt.native.thread_modes import MISSING, OBSERVED, Mode, local
 __all__ = ["MISSING", "AttributeRead", "changed", "is_watched", "note", "note_write", "noted",
            "observe", "same", "version", "watch"]
 
-#: (id of the owner, attribute) -> the attribute as it was read; with _BEFORE: as it was before it
-#: was written.
+#: Two kinds of entries: (id of the owner, attribute) -> the attribute as it was first read, and
+#: (id of the owner, attribute, _BEFORE) -> the attribute before it was first written.
 Observations = dict[tuple[Any, ...], tuple[Any, ...]]
 _BEFORE = "before"
 
@@ -48,7 +48,7 @@ class AttributeRead:
     default: object = MISSING
 
     def holds(self) -> bool:
-        """Whether the attribute still has the noted value."""
+        """Return whether the attribute still has the value that was read."""
         return same(self.owner.__dict__.get(self.attribute, self.default), self.value)
 
     def change(self) -> str:
@@ -69,7 +69,7 @@ _VALUES = (bool, int, float, complex, str, bytes, np.generic)
 
 
 def same(a: object, b: object) -> bool:
-    """Whether two values are the same object, or equal numbers or strings of the same type."""
+    """Return whether two values are one object, or equal numbers or strings of the same type."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -96,9 +96,9 @@ def note(owner: object, attribute: str, value: object, default: object = MISSING
 def note_write(owner: object, attribute: str, value: object, default: object = MISSING) -> None:
     """Record that an attribute with the current value `value` is about to be set.
 
-    Code that sets an attribute that traces may depend on has to call this: later reads see what the
-    function itself set, and :func:`noted` needs the value before. It has no effect once the
-    attribute was read.
+    Code has to call this before it sets an attribute that traces may depend on, because
+    :func:`noted` needs the value from before the traced function: later reads return what the
+    function itself set. The call has no effect if the attribute was read already.
     """
     observed = local.observed
     if observed is not None and (id(owner), attribute) not in observed:
@@ -109,9 +109,9 @@ def note_write(owner: object, attribute: str, value: object, default: object = M
 def noted(observed: Observations) -> list[AttributeRead]:
     """Return the collected attributes.
 
-    If an attribute was set before it was read, and has its original value again at the end, that
-    value is noted: a call then leaves the attribute as it was. Values read in between do not
-    depend on it.
+    For an attribute that the function set before it read it, two cases differ. If the attribute has
+    its original value again at the end, the original value is returned, because a replay leaves the
+    attribute as it was. Otherwise the value that the function read is returned.
     """
     found = {key: AttributeRead(*item) for key, item in observed.items() if len(key) == 2}
     for key, item in observed.items():
@@ -121,12 +121,12 @@ def noted(observed: Observations) -> list[AttributeRead]:
 
 
 def watch(item: AttributeRead) -> None:
-    """Watch the attribute of a module: setting it then counts as a change."""
+    """Watch an attribute of a module: from now on, setting it counts as a change."""
     item.owner.__dict__.setdefault(_WATCHED, set()).add(item.attribute)
 
 
 def is_watched(owner: object, attribute: str) -> bool:
-    """Whether a traced function depends on an attribute of a module."""
+    """Return whether a traced function depends on an attribute of a module."""
     return attribute in owner.__dict__.get(_WATCHED, ())
 
 

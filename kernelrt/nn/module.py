@@ -114,9 +114,11 @@ class Module(Observed):
         Raises
         ------
         NotImplementedError
-            The class does not define it.
+            The class does not define ``forward``.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines no forward")
+        raise NotImplementedError(
+            f"{type(self).__name__}: expected the class to define forward, but it defines none"
+        )
 
     # ---- modes
 
@@ -440,13 +442,16 @@ class Module(Observed):
     register_module = add_module
 
     def _check_new(self, name: object, is_alike: Callable[[object], bool]) -> None:
-        """Raise if `name` is not an attribute name, or is taken by a value of another category."""
+        """Raise if `name` is no attribute name, or is taken by a value that `is_alike` refuses."""
         if not isinstance(name, str) or not name or "." in name:
             raise DTypeError(f"name: expected an attribute name without dots, not {name!r}")
         if hasattr(self, name):
             old = getattr(self, name)
             if old is not None and not is_alike(old):
-                raise StateError(f"name: {type(self).__name__} already has an attribute {name!r}")
+                raise StateError(
+                    f"name: {type(self).__name__} already has an attribute {name!r} of another "
+                    "kind; choose another name"
+                )
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """Yield (name, module) for each direct submodule, each once.

@@ -204,7 +204,7 @@ class BatchNorm2d(_BatchNorm):
 
 
 class BatchNorm3d(_BatchNorm):
-    """Apply batch normalization: normalize each channel over the batch and the volume.
+    """Apply batch normalization: normalize each channel over batch, depth, rows and columns.
 
     Input and output have shape ``(batch, num_features, depth, rows, columns)``. Training uses the
     statistics of the batch, and evaluation running statistics; :class:`BatchNorm1d` describes the
@@ -258,9 +258,10 @@ class _InstanceNorm(_Statistics):
 class InstanceNorm1d(_InstanceNorm):
     """Apply instance normalization: normalize each channel of each sequence over its length.
 
-    Input and output have shape ``(batch, num_features, length)``, or no batch. It is like batch
-    normalization of each instance separately. It has a weight and a bias with `affine`, and running
-    statistics with `track_running_stats`; :class:`BatchNorm1d` describes the attributes.
+    Input and output have shape ``(batch, num_features, length)``; the batch may be missing. It is
+    like batch normalization of each instance separately. It has a weight and a bias with `affine`,
+    and running statistics with `track_running_stats`; :class:`BatchNorm1d` describes the
+    attributes.
 
     Parameters
     ----------
@@ -301,7 +302,7 @@ class InstanceNorm1d(_InstanceNorm):
 class InstanceNorm2d(_InstanceNorm):
     """Apply instance normalization: normalize each channel of each image over its pixels.
 
-    Input and output have shape ``(batch, num_features, rows, columns)``, or no batch;
+    Input and output have shape ``(batch, num_features, rows, columns)``; the batch may be missing;
     :class:`InstanceNorm1d` describes the errors.
 
     Parameters
@@ -332,10 +333,10 @@ class InstanceNorm2d(_InstanceNorm):
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Apply instance normalization: normalize each channel of each volume over its elements.
+    """Apply instance normalization: normalize each channel of each sample over its volume.
 
-    Input and output have shape ``(batch, num_features, depth, rows, columns)``, or no batch;
-    :class:`InstanceNorm1d` describes the errors.
+    Input and output have shape ``(batch, num_features, depth, rows, columns)``; the batch may be
+    missing; :class:`InstanceNorm1d` describes the errors.
 
     Parameters
     ----------
@@ -389,7 +390,7 @@ class GroupNorm(Module):
     Raises
     ------
     ShapeError
-        The channels do not divide into the groups; in a call: the input has another number of
+        `num_channels` is not a multiple of `num_groups`; in a call: the input has another number of
         channels.
 
     Notes
@@ -412,7 +413,7 @@ class GroupNorm(Module):
         self.num_channels = positive("num_channels", num_channels)
         if num_channels % num_groups:
             raise ShapeError(
-                f"num_channels: {num_channels} channels do not divide into {num_groups} groups"
+                f"num_channels: expected a multiple of num_groups, {num_groups}, not {num_channels}"
             )
         self.eps = eps
         self.affine = flag(affine, "affine")

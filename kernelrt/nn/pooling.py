@@ -73,7 +73,8 @@ class MaxPool1d(_MaxPool):
     stride : int, optional
         Stride of the window; by default its size.
     padding, dilation : int, default 0 and 1
-        Border that never is the maximum, and distance between the elements of a window.
+        Width of a border on each side, whose elements are never the maximum; and distance between
+        the elements of a window.
     return_indices : bool, default False
         Whether to return the indices of the maxima along the axis, too.
     ceil_mode : bool, default False
@@ -102,7 +103,8 @@ class MaxPool2d(_MaxPool):
     stride : int or (int, int), optional
         Stride of the window; by default its size.
     padding, dilation : int or (int, int), default 0 and 1
-        Border that never is the maximum, and distance between the elements of a window.
+        Width of a border on each side, whose elements are never the maximum; and distance between
+        the elements of a window.
     return_indices : bool, default False
         Whether to return the indices of the maxima in the flattened image, too.
     ceil_mode : bool, default False
@@ -137,7 +139,8 @@ class MaxPool3d(_MaxPool):
     stride : int or (int, int, int), optional
         Stride of the window; by default its size.
     padding, dilation : int or (int, int, int), default 0 and 1
-        Border that never is the maximum, and distance between the elements of a window.
+        Width of a border on each side, whose elements are never the maximum; and distance between
+        the elements of a window.
     return_indices : bool, default False
         Whether to return the indices of the maxima in the flattened volume, too.
     ceil_mode : bool, default False

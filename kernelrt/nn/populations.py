@@ -309,7 +309,11 @@ def stack_modules(
 
 
 def _begun(module: Module) -> Module:
-    """Return a new module with its tensors computed: each draw checks all pending tensors."""
+    """Compute the tensors of a new module, and return it.
+
+    Otherwise making many modules would be slow: each draw of random numbers checks all lazy
+    tensors.
+    """
     realize(*(t for _, t in named_tensors(module)))
     return module
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kernelrt import dtype as dt
+from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import dim_span, format_shape, format_size, same, total
 from kernelrt.nn import init
@@ -211,7 +212,10 @@ class _Recurrent(Module):
             return [tuple(zeros(batch, w, dtype=x.dtype) for w in widths)] * count
         given = hx if self._states > 1 else (hx,)
         if not isinstance(given, tuple | list) or len(given) != self._states:
-            raise DTypeError("hx: expected a pair of Tensors, the hidden state and the cell state")
+            raise DTypeError(
+                "hx: expected a pair of Tensors, the hidden state and the cell state, not "
+                f"{kind_name(hx)}"
+            )
         names = ("hx",) if self._states == 1 else ("hx[0]", "hx[1]")
         whole = []
         for name, value, width in zip(names, given, widths, strict=True):
@@ -284,7 +288,7 @@ class RNN(_Recurrent):
     Raises
     ------
     ShapeError
-        A size is below 1, `dropout` is no probability, or `nonlinearity` is another string; in a
+        A size is below 1, `dropout` is no probability, or `nonlinearity` is unknown; in a
         call: input, states or lengths have another shape, or there are no steps.
 
     Examples

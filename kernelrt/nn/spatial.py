@@ -98,7 +98,7 @@ class _Convolution(Module):
         self.groups = positive("groups", groups)
         for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % groups:
-                raise ShapeError(f"{name}: {channels} channels do not divide into {groups} groups")
+                raise ShapeError(f"{name}: expected a multiple of groups, {groups}, not {channels}")
         self.kernel_size = sizes("kernel_size", kernel_size, 1, self._axes)
         self.stride = sizes("stride", stride, 1, self._axes)
         self.padding = self._check_padding(padding)
@@ -211,8 +211,8 @@ class Conv2d(_Convolution):
     Raises
     ------
     ShapeError
-        A size is too small, the channels do not divide into the groups, "same" is combined with a
-        stride, or a mode is unknown; in a call: the input has other axes or channels.
+        A size is too small, a number of channels is not a multiple of `groups`, "same" is combined
+        with a stride, or a mode is unknown; in a call: the input has other axes or channels.
     DTypeError
         `dtype` is not a floating-point dtype.
 
@@ -403,8 +403,8 @@ class ConvTranspose2d(_TransposedConvolution):
     Raises
     ------
     ShapeError
-        A size is too small, the channels do not divide into the groups, or `output_padding` is too
-        large; in a call: the input has other axes or channels.
+        A size is too small, a number of channels is not a multiple of `groups`, or `output_padding`
+        is too large; in a call: the input has other axes or channels.
     DTypeError
         `dtype` is not a floating-point dtype.
 

@@ -73,7 +73,7 @@ class _Block(Module):
         return self.linear2(self.dropout(inner))
 
     def _residual(self, x: Tensor, k: int, inner: Callable[[Tensor], Tensor]) -> Tensor:
-        """Add `inner` of `x` to `x`, with normalization `k` before or after it."""
+        """Return ``x + inner(x)``; normalization `k` is applied before `inner` or to the sum."""
         norm, drop = getattr(self, f"norm{k}"), getattr(self, f"dropout{k}")
         out: Tensor = x + drop(inner(norm(x))) if self.norm_first else norm(x + drop(inner(x)))
         return out
@@ -107,7 +107,7 @@ class TransformerEncoderLayer(_Block):
     Raises
     ------
     ShapeError
-        The features do not divide into the heads, or `activation` is another string.
+        `d_model` is not a multiple of `nhead`, or `activation` is unknown.
 
     Examples
     --------
@@ -179,7 +179,7 @@ class TransformerDecoderLayer(_Block):
     Raises
     ------
     ShapeError
-        The features do not divide into the heads, or `activation` is another string.
+        `d_model` is not a multiple of `nhead`, or `activation` is unknown.
 
     Examples
     --------
@@ -375,7 +375,7 @@ class Transformer(Module):
     Raises
     ------
     ShapeError
-        The features do not divide into the heads, or `activation` is another string.
+        `d_model` is not a multiple of `nhead`, or `activation` is unknown.
 
     Notes
     -----

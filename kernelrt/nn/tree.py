@@ -19,7 +19,8 @@ __all__ = [
 
 #: Name of a module attribute that lists the non-persistent buffers (not part of state dicts).
 TRANSIENT = "_transient"
-#: Name of a class attribute: its ``state_dict`` traverses the object, and adds other state.
+#: Name of a class attribute. If it is true, ``state_dict`` of the class returns the tensors that
+#: the traversal finds, and other state.
 KEEPS_MORE = "_keeps_more"
 #: Name of a module attribute: options for parameters that a lazy module has not created yet.
 UNMADE = "_unmade"
@@ -31,7 +32,7 @@ _LEAVES = (
 
 
 class Branch(Protocol):
-    """An object that lists its contents itself, instead of its attributes."""
+    """An object with ``tree_items``, which the traversal calls instead of reading attributes."""
 
     def tree_items(self) -> Iterable[tuple[str, object]]:
         """Return (name, value) pairs; values may be tensors, modules, lists, dicts."""
@@ -168,13 +169,16 @@ def completes(method: _F) -> _F:
 
 
 def is_complete(value: object) -> bool:
-    """Whether the functions may delegate to an object's own methods; see :func:`completes`."""
+    """Return whether nn.state_dict may return what the object's own method returns.
+
+    See :func:`completes`.
+    """
     method = getattr(type(value), "state_dict", None)
     return method in _COMPLETE or (method in _WALKING and not _only_walks(type(value), method))
 
 
 def defines(value: object, name: str) -> bool:
-    """Whether an object's class overrides the method of this name with one that does more."""
+    """Return whether a class has a method of this name that does more than traverse the object."""
     method = getattr(type(value), name, None)
     return method is not None and not _only_walks(type(value), method)
 
@@ -184,7 +188,10 @@ def _only_walks(kind: type, method: object) -> bool:
 
 
 def _walked(value: object) -> bool:
-    """Whether an object's class, or a base of it, has a ``state_dict`` that only traverses."""
+    """Return whether the class of an object, or a base class, has a marked ``state_dict``.
+
+    :func:`walks` marks it.
+    """
     return any(vars(kind).get("state_dict") in _WALKING for kind in type(value).__mro__)
 
 
@@ -221,7 +228,7 @@ def _keepers(objects: Iterable[tuple[str, object]], root: object, *, ask_root: b
 
 
 def _may_keep(kind: type) -> bool:
-    """Whether objects of a class are asked for a state of their own."""
+    """Return whether :func:`own_state` may find a state for objects of a class."""
     method = getattr(kind, "state_dict", None)
     return (
         method is not None and not _only_walks(kind, method) and not issubclass(kind, _LEAVES)
@@ -251,8 +258,8 @@ def found_state(
     def put(name: str, tensor: Tensor) -> None:
         if found.setdefault(name, tensor) is not tensor:
             raise StateError(
-                f"state: two tensors have the name {name!r}, because a name joins keys with dots; "
-                "rename one of the keys"
+                f"state: two tensors have the name {name!r}, because a name joins keys with dots, "
+                "as in {'a.b': x, 'a': {'b': y}}; rename one of the keys"
             )
 
     for name, value in objects:

@@ -45,7 +45,8 @@ class Adam(Optimizer):
     maximize : bool
         Whether to maximize the objective instead of minimizing it.
     decoupled_weight_decay : bool
-        Whether to subtract ``lr * weight_decay * param`` instead, as :class:`AdamW` does.
+        Whether a step subtracts ``lr * weight_decay * param`` from the parameter, as :class:`AdamW`
+        does, instead of adding the L2 penalty to the gradient.
     **ways : bool, optional
         As in :class:`Optimizer`.
 

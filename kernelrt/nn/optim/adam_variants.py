@@ -145,7 +145,8 @@ class NAdam(_Moments):
         Rate at which the momentum grows to ``betas[0]``: it is ``betas[0] * (1 - 0.96 ** (t *
         momentum_decay) / 2)`` in step t.
     decoupled_weight_decay : bool
-        Whether to subtract ``lr * weight_decay * param`` instead, as AdamW does.
+        Whether a step subtracts ``lr * weight_decay * param`` from the parameter, as AdamW does,
+        instead of adding the L2 penalty to the gradient.
     maximize : bool
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
@@ -241,7 +242,8 @@ class RAdam(_Moments):
     weight_decay : float
         L2 penalty: adds ``weight_decay * param`` to the gradient.
     decoupled_weight_decay : bool
-        Whether to subtract ``lr * weight_decay * param`` instead, as AdamW does.
+        Whether a step subtracts ``lr * weight_decay * param`` from the parameter, as AdamW does,
+        instead of adding the L2 penalty to the gradient.
     maximize : bool
         Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional

@@ -79,7 +79,7 @@ class Steps:
         numbers : hashable
             Python values that the update depends on.
         """
-        if state.local.nonfinite:  # the check for non-finite values needs every operation
+        if state.local.nonfinite:  # debug_nans checks each operation; the plan has none of them
             self._update(active)
             return
         key = numbers, tuple([(i, id(param)) for i, param, _ in active])
@@ -99,7 +99,8 @@ class Steps:
                 before = state.changing
                 try:
                     state.changing = step.written if before is None else before
-                    # Compute lazy tensors first that interrupting code has made since.
+                    # First compute the lazy tensors that interrupting code (a signal handler) has
+                    # made since.
                     born = (state.births, births) if left else None
                     outcome = step.entry.run(nodes, [], [], [], born)
                 finally:

@@ -253,7 +253,7 @@ class Adafactor(Optimizer):
 
 
 def _least(x: Tensor, least: float) -> Tensor:
-    """Return the greater of the two, or `least` if `x` is NaN, as an element may be NaN."""
+    """Return the greater of `x` and `least`; `least` if `x` is NaN."""
     return x.where(x > least, least)
 
 

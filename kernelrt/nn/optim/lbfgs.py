@@ -51,7 +51,7 @@ class LBFGS(Optimizer):
     tolerance_grad : float
         A step ends when no element of the gradient exceeds this.
     tolerance_change : float
-        A step ends when no parameter changes by more than this, or the loss by less.
+        A step ends when no parameter changes by more than this, or the loss changes by less.
     history_size : int
         Number of past gradient changes to keep.
     line_search_fn : "strong_wolfe" or None
@@ -134,7 +134,8 @@ class LBFGS(Optimizer):
         if not callable(closure):
             raise DTypeError(
                 "closure: expected a function that calls zero_grad() and backward() and returns "
-                "the loss, because LBFGS evaluates the loss several times in a step"
+                f"the loss, not {type(closure).__name__}, because LBFGS evaluates the loss several "
+                "times in a step"
             )
         if is_tracing():
             raise JitError(
@@ -272,7 +273,10 @@ class LBFGS(Optimizer):
         )
         held = {k: _array(v) for k, v in state_dict.items() if k in _HISTORY}
         if held and len(held) < len(_HISTORY):
-            raise StateError(f"state_dict: the keys {sorted(_HISTORY - set(held))} are missing")
+            raise StateError(
+                f"state_dict: the keys {sorted(_HISTORY - set(held))} are missing; pass all that "
+                "LBFGS.state_dict() returned, or no key of the history"
+            )
         if held and held["d"].shape != (size := sum(p.numel() for p in self.params),):
             raise StateError(f"state_dict: 'd' has shape {held['d'].shape}, expected ({size},)")
         self._memory = _Memory.of(held) if held else None

@@ -99,7 +99,10 @@ def _bracket(
 
 
 def _inside(ends: list[Point], stalled: bool) -> tuple[float, bool]:
-    """Return the next length inside a bracket, away from its ends at least every second time."""
+    """Return the next length to try, inside a bracket, and whether it is close to an end.
+
+    `stalled` says whether the last length was close to an end. Two in a row are not.
+    """
     first, second = sorted(p.length for p in ends)
     step = _cubic(ends[0], ends[1], first, second)
     margin = 0.1 * (second - first)

@@ -59,10 +59,10 @@ class TorchOptions(TypedDict, total=False):
 class Optimizer(Hyper):
     """Base class of optimizers.
 
-    A step assigns new values to the parameters and the state. Each is a function of the gradient
-    at the same position, so one pass over memory updates a parameter together with its state. The
-    constructor allocates the state, not the first step, in memory of its own: under ``jit`` the
-    plan updates it in place.
+    A step assigns new values to the parameters and the state. In most optimizers, each new element
+    depends only on the elements at the same position, so one pass over memory updates a parameter
+    together with its state. The constructor, not the first step, allocates the state. The state has
+    memory of its own, which plans of jitted steps update in place.
 
     Parameters
     ----------
@@ -345,7 +345,8 @@ class Optimizer(Hyper):
 
     #: Whether a step can be computed for each member of a population separately.
     per_member: ClassVar[bool] = True
-    #: Set in each class whose update depends on nothing but its hyperparameters.
+    #: Set in each class whose update depends on no Python values but hyperparameters. A class
+    #: counts only if it sets this itself: an update in a subclass may read other values.
     _plain: ClassVar[bool] = True
 
     def _numbers(self) -> Hashable:
@@ -379,8 +380,13 @@ class Optimizer(Hyper):
         assign_all(pairs)
 
     def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
-        """Return (target, new value) pairs for parameters and state; indices count in the group."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _update")
+        """Return (target, new value) pairs for parameters and state.
+
+        The index of a parameter is its position in the group.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__}: expected the class to define step, but it defines none"
+        )
 
     # ---- state
 

@@ -80,7 +80,7 @@ class Group(MutableMapping[str, Any]):
             if name in rules:
                 if "_" + name in self.__dict__:
                     raise UnknownNameError(
-                        f"{name}: this name is reserved in parameter groups; use another name"
+                        f"{name}: parameter groups have an attribute of this name; use another name"
                     )
                 self._begin(name, member_hyperparameters.checked(name, value, rules[name]))
             else:
@@ -164,7 +164,8 @@ class Group(MutableMapping[str, Any]):
     def read(self, name: str) -> Any:
         """Return a hyperparameter; inside a traced step, tensors for values that often change."""
         held = self.__dict__
-        whole = held.get("_whole", self)  # set if this group is that of a single member
+        # The group of a single member refers to the group of all members.
+        whole = held.get("_whole", self)
         if is_tracing() and (found := held.get("_live_" + name)) is not None:
             modes.note(whole, "_live_" + name, whole.__dict__["_live_" + name])
             return found

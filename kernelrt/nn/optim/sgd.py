@@ -55,7 +55,7 @@ class SGD(Optimizer):
     Raises
     ------
     ShapeError
-        `nesterov` without a momentum, or with a dampening.
+        `nesterov` is true, but `momentum` is 0 or `dampening` is not 0.
 
     Examples
     --------
@@ -100,8 +100,8 @@ class SGD(Optimizer):
         momentum, dampening = group["momentum"], group["dampening"]
         if group["nesterov"] and (not group.on("momentum") or dampening):
             raise ShapeError(
-                f"nesterov: expected a positive momentum and no dampening, not momentum={momentum} "
-                f"and dampening={dampening}"
+                f"nesterov: expected momentum above 0 and dampening 0, not momentum={momentum} and "
+                f"dampening={dampening}"
             )
         if not group.on("momentum") and "momentum_buffer" not in group.state:
             return

@@ -30,7 +30,7 @@ def _etas(name: str, value: object) -> tuple[float, ...]:
     """Check two factors: one between 0 and 1, and one above 1."""
     low, high = pair = numbers(2)(name, value)
     if not 0 < low < 1 < high:
-        raise ShapeError(f"{name}: expected a factor between 0 and 1 and one above 1, not {value}")
+        raise ShapeError(f"{name}: expected (factor between 0 and 1, factor above 1), not {value}")
     return pair
 
 

@@ -28,7 +28,8 @@ __all__ = ["SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "
 
 #: Function of the average, the value and the number of averaged values; returns the new average.
 AverageFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
-#: The same for lists of tensors; it assigns to the averages.
+#: Function of lists of the averages and the values, and of their number; it assigns to the
+#: averages.
 ManyFunction = Callable[[list[Tensor], list[Tensor], Tensor], None]
 
 
@@ -281,9 +282,9 @@ class SWALR(LRScheduler):
     optimizer : Optimizer
         Optimizer whose learning rates the schedule sets.
     swa_lr : float or list of float
-        Final learning rate, for all groups or one for each.
+        Final learning rate, one for all groups or one for each group.
     anneal_epochs : int
-        Number of epochs until it is reached.
+        Number of epochs until the learning rate is `swa_lr`.
     anneal_strategy : "cos" or "linear"
         Shape of the curve.
     last_epoch : int

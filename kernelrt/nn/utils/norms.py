@@ -21,7 +21,7 @@ __all__ = ["norm_along", "power_iteration", "remove_spectral_norm", "remove_weig
 M = TypeVar("M", bound=Module)
 
 class _Norm:
-    """Computes a weight from tensors whose names are its own name with a suffix."""
+    """Computes a weight from tensors whose names are the name of the weight and a suffix."""
 
     ends: ClassVar[tuple[str, ...]]
 
@@ -31,7 +31,7 @@ class _Norm:
     def write(self, module: Any, name: str, value: object) -> None:  # noqa: ARG002 - the protocol has it
         raise StateError(
             f"{name}: cannot be assigned, because {type(module).__name__} computes it from other "
-            "tensors; assign to those"
+            f"tensors; assign to these: {', '.join(f'{name}_{end}' for end in self.ends)}"
         )
 
 
@@ -227,7 +227,10 @@ def remove_spectral_norm(module: M, name: str = "weight") -> M:
 
 
 def norm_along(v: Tensor, axis: int | None) -> Tensor:
-    """Return the norm of each slice along an axis, or of all; for vectors the absolute values."""
+    """Return the norm of each slice along `axis`, or of all elements if `axis` is None.
+
+    A slice of a vector is one element, so its norm is the absolute value.
+    """
     if axis is None:
         return v.norm(2)
     return v.norm(2, tuple(a for a in range(v.ndim) if a != axis), True) if v.ndim > 1 else v.abs()
@@ -238,7 +241,7 @@ def _own(module: Module, name: str) -> Tensor:
         raise DTypeError(f"module: expected a Module, not {type(module).__name__}")
     weight = module.__dict__.get(name)
     if not isinstance(weight, Tensor) or not is_parameter(weight):
-        raise StateError(f"name: {type(module).__name__} has no parameter {name!r} of its own")
+        raise StateError(f"name: {type(module).__name__} has no parameter {name!r} as an attribute")
     if not weight.ndim:
         raise ShapeError(f"name: expected a weight of at least one axis, but {name!r} is a scalar")
     return weight

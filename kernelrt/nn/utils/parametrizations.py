@@ -153,7 +153,10 @@ class _Orthogonal(Module):
         return weight.mT if self.wide else weight
 
     def _nearest(self, weight: Tensor) -> Tensor:
-        """Return a full orthonormal basis; its first columns span the weight's, signs included."""
+        """Return a square orthogonal matrix whose first columns are the orthonormalized weight.
+
+        If the weight is orthonormal, the first columns are equal to it, signs included.
+        """
         with no_grad():
             tall = self._tall(weight.detach())
             k = tall.shape[-1]

@@ -166,7 +166,7 @@ class ChainedScheduler(_Composed):
         self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None
     ) -> None:
         if not schedulers:
-            raise ShapeError("schedulers: expected at least one")
+            raise ShapeError("schedulers: expected at least one schedule, got none")
         if optimizer is None:
             optimizer = getattr(schedulers[0], "optimizer", None)
         self.optimizer = check_optimizer(optimizer)
@@ -201,7 +201,7 @@ def _no_epoch(epoch: int | None) -> None:
 
 def _check_parts(schedulers: Sequence[LRScheduler], optimizer: Optimizer) -> list[LRScheduler]:
     if not schedulers:
-        raise ShapeError("schedulers: expected at least one")
+        raise ShapeError("schedulers: expected at least one schedule, got none")
     for i, schedule in enumerate(schedulers):
         if isinstance(schedule, ReduceLROnPlateau) or not isinstance(schedule, LRScheduler):
             raise DTypeError(
@@ -209,7 +209,10 @@ def _check_parts(schedulers: Sequence[LRScheduler], optimizer: Optimizer) -> lis
                 f"{type(schedule).__name__}"
             )
         if schedule.optimizer is not optimizer:
-            raise ShapeError(f"schedulers[{i}]: expected a schedule of the same optimizer")
+            raise ShapeError(
+                f"schedulers[{i}]: expected all schedules to be of the same optimizer, but "
+                "this one is of another"
+            )
     return list(schedulers)
 
 
@@ -242,7 +245,7 @@ class ReduceLROnPlateau(LRScheduler):
     cooldown : int
         Number of epochs to ignore after a reduction.
     min_lr : float or list of float
-        Minimum learning rate, for all groups or one for each.
+        Minimum learning rate, one for all groups or one for each group.
     eps : float
         A reduction by no more than this is not applied.
 

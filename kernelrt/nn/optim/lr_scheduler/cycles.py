@@ -175,7 +175,7 @@ class CyclicLR(_Cycle):
     optimizer : Optimizer
         Optimizer whose learning rates the schedule sets.
     base_lr, max_lr : float or list of float
-        Lower and upper bound of the learning rate, for all groups or one for each.
+        Lower and upper bound of the learning rate, one for all groups or one for each group.
     step_size_up, step_size_down : int
         Number of rising and of falling steps; by default equal.
     mode : "triangular", "triangular2" or "exp_range"
@@ -284,7 +284,7 @@ class OneCycleLR(_Cycle):
     optimizer : Optimizer
         Optimizer whose learning rates the schedule sets.
     max_lr : float or list of float
-        Maximum learning rate, for all groups or one for each.
+        Maximum learning rate, one for all groups or one for each group.
     total_steps : int, optional
         Total number of steps; by default ``epochs * steps_per_epoch``.
     epochs, steps_per_epoch : int, optional
@@ -340,7 +340,10 @@ class OneCycleLR(_Cycle):
         if total_steps is not None:
             self.total_steps = whole(1)("total_steps", total_steps)
         elif epochs is None or steps_per_epoch is None:
-            raise ShapeError("total_steps: pass total_steps, or both epochs and steps_per_epoch")
+            raise ShapeError(
+                "total_steps: expected a number of steps, not None; or pass both epochs and "
+                "steps_per_epoch"
+            )
         else:
             each = whole(1)("steps_per_epoch", steps_per_epoch)
             self.total_steps = whole(1)("epochs", epochs) * each

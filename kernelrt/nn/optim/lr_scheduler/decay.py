@@ -429,7 +429,7 @@ class LambdaLR(_Ruled):
     optimizer : Optimizer
         Optimizer whose learning rates the schedule sets.
     lr_lambda : callable or list of callable
-        Function from the epoch to the factor, for all groups or one for each.
+        Function from the epoch to the factor, one for all groups or one for each group.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
 
@@ -460,7 +460,7 @@ class MultiplicativeLR(_Ruled):
     optimizer : Optimizer
         Optimizer whose learning rates the schedule sets.
     lr_lambda : callable or list of callable
-        Function from the epoch, from 1 on, to the factor, for all groups or one for each.
+        Function from the epoch, from 1 on, to the factor, one for all groups or one for each group.
     last_epoch : int
         Epoch after which to resume; -1 starts anew.
 

@@ -115,10 +115,12 @@ class LRScheduler:
         list of float
             One learning rate for each group.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines no get_lr")
+        raise NotImplementedError(
+            f"{type(self).__name__}: expected the class to define get_lr, but it defines none"
+        )
 
     def _closed(self) -> list[float]:
-        """Return the learning rates, computed from the epoch alone (closed form)."""
+        """Return the learning rates, computed from the epoch without the previous ones."""
         return self.get_lr()
 
     def step(self, epoch: int | None = None) -> None:
@@ -152,7 +154,7 @@ class LRScheduler:
     def _set(self, rates: list[float]) -> None:
         if len(rates) != len(self._groups):
             raise ShapeError(
-                f"{type(self).__name__}: it has {len(rates)} learning rates, but the optimizer has "
+                f"{type(self).__name__} sets {len(rates)} learning rates, but the optimizer has "
                 f"{len(self._groups)} parameter groups; add groups before you make the schedule"
             )
         for group, rate in zip(self._groups, rates, strict=True):
