@@ -34,9 +34,10 @@ MOST_ITEMS: Final = 256
 """A list or dict with more items is not guarded."""
 MOST_KEYS: Final = 8
 """Nested containers are followed from a name through at most this many keys."""
-#: Types that need no guard: other checks notice their changes, or the changes do not matter.
+#: Types of containers that need no guard here: other checks notice changes in them, or the changes
+#: do not matter.
 _ELSEWHERE: Final = (Module, Optimizer, Group, types.CellType, types.FunctionType, tuple)
-#: Class members, other than plain values, that an instance attribute shadows.
+#: Types of class members that are no plain values, but that an instance attribute shadows, too.
 _HIDDEN: Final = (types.FunctionType, staticmethod, classmethod)
 _GETTERS: Final = ("__getattr__", "__getattribute__")
 
@@ -74,14 +75,15 @@ class Guards:
         self.slots: list[tuple[str, object, Any]] = []
         known = [named(code) for code in codes]
         read = {name for names in known for name in names.attributes}
-        if any(names.by_text for names in known):  # the text may come from other code
+        if any(names.by_text for names in known):  # the computed name may come from other code
             read.update(text for code in codes for text in texts_of(code))
         self._names = dict.fromkeys(sorted(n for n in read if not n.startswith("__")))
         #: Whether code may handle a missing attribute and continue.
         self._handles_missing = any(names.handles_missing for names in known)
         self._uses = uses(codes)
         self._ways = ways
-        #: Per class: the attributes of it and its bases; whether instance attributes shadow them.
+        #: Class -> name of each attribute of it and its bases -> whether an instance attribute
+        #: shadows it.
         self._of_classes: dict[type, dict[str, bool]] = {}
         self._in_classes: dict[tuple[int, str], object] = {}
         #: Objects and their attribute dicts.
@@ -99,7 +101,8 @@ class Guards:
             self._class_attributes(cls)
         for cls in list(self._of_classes):
             self._absent_of_class(cls)
-        for snapshot in objects:  # last: absent attributes may use up what is left of the limit
+        # Absent attributes come last, because they may use up what is left of the limit.
+        for snapshot in objects:
             self._absent(snapshot)
 
     @property
@@ -116,10 +119,11 @@ class Guards:
         self, items: Iterable[tuple[object, object]], holders: set[int],
         setting: Sequence[UsedNames],
     ) -> bool:  # fmt: skip
-        """Remove the guards of these items, and all guards of these `holders`.
+        """Remove the guards of some items, and all guards of the containers in `holders`.
 
-        The guards of a dict's order and of absent class attributes are removed too, if they
-        changed and code in `setting` may have changed them.
+        `items` has (container, key) pairs; `holders` has ids of containers. The guards of a dict's
+        order and of absent class attributes are removed, too, if what they guard changed and code
+        in `setting` may have changed it.
 
         Returns
         -------
@@ -169,7 +173,7 @@ class Guards:
             ))  # fmt: skip
 
         count = -1
-        while count != len(found):  # most containers come after the container that holds them
+        while count != len(found):  # two passes usually suffice: a container precedes those inside
             count = len(found)
             for snapshot in snapshots:
                 if id(snapshot) not in found and any(map(leads, self._ways_to(snapshot))):
@@ -177,7 +181,11 @@ class Guards:
         return found
 
     def _use(self, snapshot: Snapshot) -> tuple[bool, dict[Key, None], bool]:
-        """Return whether code reads all items, which constant keys, and if it tests membership."""
+        """Return how code uses a container.
+
+        These are whether it reads all items, the constant keys that it reads, and whether it tests
+        membership.
+        """
         whole, tested = not is_standard(type(snapshot.holder)), False
         keys: dict[Key, None] = {}
         for use, depth in self._uses_of(snapshot, 0, set()):
@@ -191,7 +199,7 @@ class Guards:
     def _uses_of(
         self, snapshot: Snapshot, depth: int, met: set[tuple[int, int]]
     ) -> Iterator[tuple[Use | None, int]]:
-        """Yield the use of each name that leads to a container, with the number of keys between."""
+        """Yield the use of each name that leads to a container, and the number of keys between."""
         if depth == MOST_KEYS:
             yield None, depth
         if depth == MOST_KEYS or (id(snapshot), depth) in met:

@@ -113,7 +113,7 @@ class PendingWork:
 
     @property
     def registers(self) -> tuple[Register, ...]:
-        """Registers that hold the pending work; while all are empty, nothing has to be done."""
+        """Registries of the tensors with pending work. If all are empty, there is nothing to do."""
         if not self._targets:
             return (state.pending,)
         return state.pending, state.watched
@@ -121,7 +121,7 @@ class PendingWork:
     def __call__(self) -> int:
         """Do the pending work; almost free if no tensor was created since the last call.
 
-        Return the tensor creation count up to which the work is done, or -1 without targets.
+        Return the tensor creation count up to which the work is done; -1 if there are no targets.
         """
         flush()
         births = state.births[0]

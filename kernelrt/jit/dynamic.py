@@ -34,7 +34,7 @@ __all__ = ["Dynamic", "SizeHistory", "SizedReplays", "check_dynamic", "dynamic_a
 Dynamic: TypeAlias = "Mapping[str, Mapping[int, UOp | Size]]"
 
 MOST_SIZES: Final = 1024
-"""Maximum number of size combinations a plan has replays for; beyond it all are dropped."""
+"""Maximum number of size combinations that a plan has replays for. One more drops all replays."""
 _FORM: Final = '{"x": {0: Variable("batch", 1, 256)}}'
 #: Minimum size of a dynamic axis. An axis of size 1 is broadcast and squeezed, so it is static.
 LEAST_SIZE: Final = 2
@@ -47,14 +47,16 @@ MOST_KINDS: Final = 64
 #: a plan for up to 16 rows, and 78 us with a plan for up to 256 (Zen 5).
 LEAST_BOUND: Final = 16
 GROWTH: Final = 4
-#: How to narrow these bounds, tried in this order until the function can be traced: not at all,
-#: from the smallest size seen, and also to the largest size seen. After that no size is dynamic.
+#: How far the bounds of sizes are narrowed. If the function cannot be traced with WIDE bounds,
+#: FROM_LEAST raises the lower bounds to the smallest sizes seen, and AS_SEEN also lowers the upper
+#: bounds to the largest sizes seen. With GIVEN_UP, no size is dynamic.
 WIDE, FROM_LEAST, AS_SEEN, GIVEN_UP = range(4)
 #: Number of calls with the same sizes after which these sizes get a static plan, and the maximum
 #: number of sizes that get one. Small kernels of a dynamic plan may take twice as long.
 OWN_AFTER: Final = 64
 MOST_OWN: Final = 4
-#: Maximum number of forms kept per call signature; the oldest is dropped first.
+#: Maximum number of forms kept per call signature; the oldest is dropped first. A form says how the
+#: sizes of all arguments follow from Variables, such as (n, 2 * n).
 MOST_FORMS: Final = 64
 
 
@@ -240,9 +242,10 @@ class _Kind(LruValue):
     seen : dict
         The sizes of all axes in the newest calls that found no plan, oldest first.
     forms : list of (Form, int)
-        How sizes depend on each other in calls that share a plan, and the limits of the bounds.
+        How the sizes of calls that share a plan follow from Variables; and how far the bounds of
+        these Variables were narrowed: WIDE, FROM_LEAST or AS_SEEN.
     limits : int
-        The first limits that no trace failed with.
+        How far to narrow the bounds of the next form: no trace has failed with such bounds yet.
     own : int
         Number of size combinations that got a static plan because they are frequent.
     """
@@ -278,7 +281,7 @@ class SizeHistory:
         return None if form is None else _generalized(actual, form)
 
     def grants(self, call: Call, actual: tuple[Spec, ...]) -> bool:
-        """Return whether frequent sizes get a static plan; count the plan if they do."""
+        """Return whether frequent sizes may get a static plan, and count the plan if they may."""
         kind = self._kinds.get(_key(call, actual))
         if kind is None or kind.own >= MOST_OWN:
             return False
@@ -310,9 +313,9 @@ class SizeHistory:
     def narrowed(
         self, call: Call, actual: tuple[Spec, ...], specs: tuple[Spec, ...], *, helps: bool
     ) -> tuple[Spec, ...] | None:
-        """Return specs with narrower bounds than `specs`, with which the trace failed.
+        """Return the specs to try after a trace with `specs` failed: with narrower bounds of sizes.
 
-        If `helps` is false, the error shows that narrower bounds do not help: give up.
+        If `helps` is false, narrower bounds do not help: return None, as no size can be dynamic.
         """
         kind = self._kinds.get(_key(call, actual))
         for form, limits in [] if kind is None else kind.forms:
@@ -353,7 +356,10 @@ def _sizes(actual: Sequence[Spec]) -> tuple[int, ...]:
 
 
 def _form(seen: list[tuple[int, ...]], now: tuple[int, ...], limits: int) -> Form | None:
-    """Return the form of these sizes, leaving out calls in which a varying axis is too small."""
+    """Return how the sizes in `seen` follow from Variables; None if no rule is found.
+
+    Calls in which a varying axis is smaller than LEAST_SIZE are left out.
+    """
     while True:
         if len(seen) <= size_families.MOST_SPECIALIZED:
             return None

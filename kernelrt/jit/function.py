@@ -158,7 +158,7 @@ class JitFunction(Epochs[R]):
                 name for name, tensor in around.reached((Tensor,))
                 if isinstance(tensor, Tensor) and tensor._buffer is buffer
             ]
-            return min(names, key=lambda name: "._" in name, default="")  # public names first
+            return min(names, key=lambda name: "._" in name, default="")  # prefers public names
 
         traced = variant.traced
         nonfinite.check(traced.nodes, traced.commits, plan=variant.plan, named=named)
@@ -236,7 +236,7 @@ class JitFunction(Epochs[R]):
             result = what(variant, replay, leaves)
             if result is not MISMATCH:
                 return variant, result
-            if variant.fits():  # its state moved in memory; else another thread changed something
+            if variant.fits():  # then state moved in memory; else another thread changed it
                 self._drop(variant)
         raise JitError(
             f"{self._name}: in each of {MOST_ATTEMPTS} attempts, the state that the function reads "

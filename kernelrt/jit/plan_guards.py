@@ -72,7 +72,7 @@ class Watch:
         for item in self._noted:
             if isinstance(item.owner, Module):
                 modes.watch(item)
-        # The function may have set state that it read; then the plan fits only this call.
+        # If the function changed state that it had read, the plan fits only this call.
         self._once = next((item.change() for item in self._noted if not item.holds()), "")
         if rebound:
             self._once = f"{rebound} was rebound"
@@ -83,7 +83,8 @@ class Watch:
         self._settings = tuple(settings)
         self._parameters = tuple(parameters)
         #: Lock that a call with gradient effects holds from reading the gradients until it hands
-        #: them over: another call would move gradients to the memory this call computes in.
+        #: them over. Without it, another call might put gradients in the memory that this call
+        #: writes.
         self.entry = locks.Lock(locks.CALL) if self._effects else None
         self._sources = frozenset(
             node.arg for node in toposort(list(roots)) if node.op is Op.BUFFER

@@ -168,12 +168,14 @@ def trace(
                 [*current.told.values(), *current.asked_of.values()], settings,
                 [*current.asked_parameters.values()],
             )
-            # A trace that recorded gradients but never used that fits calls in both modes.
+            # A trace whose function did not use the gradient mode fits calls in both gradient
+            # modes.
             matters = not state.local.grad or current.asked or current.differentiated
     finally:
         active.pop(key, None)
         current.take_back()
-        for argument in (*arguments, *current.starts):  # kept references have no value outside
+        # Placeholders that user code kept have no value outside the trace.
+        for argument in (*arguments, *current.starts):
             argument._born = current
             if argument.is_realized:
                 argument._unbind()

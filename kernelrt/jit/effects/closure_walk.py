@@ -84,7 +84,8 @@ class ClosureWalk:
     def __init__(self, roots: Iterable[tuple[Where, object]], room: int | None) -> None:
         self._left = room
         self._codes: list[types.CodeType] = []
-        #: The part of it that the function calls, judged by names; the rest is other methods.
+        #: The code in `_codes` that the function may call, judged by names. The rest of `_codes` is
+        #: other methods of the classes.
         self._running: list[types.CodeType] = []
         self._held: dict[str, list[tuple[Where, object]]] = {}
         #: Objects stored in class attributes, visited when code mentions the attribute.
@@ -106,7 +107,7 @@ class ClosureWalk:
         self._mentioned = self._follow(roots)
 
     def _follow(self, found: Iterable[tuple[Where, object]]) -> set[str]:
-        """Visit the code that may run, then the rest; return the attributes the former mentions.
+        """Visit the code that may run, then other code. Return the attributes that code mentions.
 
         A method may run if code that may run mentions its name. Variables that only other methods
         read, such as the counter of the loop that calls the function, do not matter.

@@ -47,8 +47,8 @@ class Use:
     Attributes
     ----------
     depth : float
-        Minimum number of constant keys that follow the name. Containers at this depth or deeper
-        may be read in any way.
+        Minimum number of constant keys that follow the name: 2 for code that reads ``x["a"][0]``
+        and nothing else of ``x``. Containers at this depth or deeper may be read in any way.
     keys : set of (int, str or int)
         The constant keys that follow the name, each with the number of keys before it.
     tested : set of int

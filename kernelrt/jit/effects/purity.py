@@ -44,7 +44,8 @@ class Purpose:
     keeping : str
         Advice for a function that stores a tensor.
     drawing : tuple of str
-        Why random numbers of other libraries are wrong, and where kernelrt draws new numbers.
+        Why random numbers of other libraries are wrong in such a function, and when random
+        functions of kernelrt draw new numbers.
     passing : str
         How to pass in numbers that were drawn outside.
     strict : bool

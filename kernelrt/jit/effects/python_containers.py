@@ -54,7 +54,7 @@ def items(holder: Any) -> dict[Any, Any]:
             if type(member) is types.MemberDescriptorType and name not in found:
                 try:
                     found[name] = member.__get__(holder)
-                except AttributeError:  # it has no value
+                except AttributeError:  # this slot has no value
                     continue
     return found | (attributes(holder) or {})
 

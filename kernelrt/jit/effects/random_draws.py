@@ -74,7 +74,10 @@ class Draws:
         self.met: set[int] = set()
 
     def begin(self) -> None:
-        """Record the current states, once the trace knows this object and excludes handlers."""
+        """Record the current states of the generators.
+
+        Call it when the trace knows this object, so that draws of signal handlers do not count.
+        """
         self.leave_out(range(len(self._sources)))
 
     def idle(self) -> list[int]:
@@ -85,7 +88,7 @@ class Draws:
         """Attribute all draws so far from the generators at these indices to other code."""
         for i in indices:
             while (state := _state(self._sources[i][1])) != self._before[i]:
-                self._before[i] = state  # checked again: a signal handler may draw meanwhile
+                self._before[i] = state  # compare again: a signal handler may have drawn meanwhile
 
     def _has_drawn(self, i: int) -> bool:
         while True:

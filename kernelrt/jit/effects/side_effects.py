@@ -57,15 +57,16 @@ class OuterState(ClosureWalk):
         arguments all attributes and items.
     room : int, optional
         Maximum number of visited items, for a quick snapshot; a container or a function counts as
-        several. Objects further away are not seen, nor objects that only code reaches which the
-        function does not mention.
+        several. Objects further away are not seen. Nor are objects that only methods reach whose
+        names do not appear in the code of the function.
     """
 
     def __init__(self, *roots: tuple[str, object], room: int | None = None) -> None:
         super().__init__(roots, room)
         self._numbers: dict[str, object] = {}
         self._known = [named(code) for code in self._codes]
-        #: Names in the code that may change existing objects (not code of constructors).
+        #: Names in the code that may change existing objects. Constructors of classes that are not
+        #: called are left out.
         self._setting = [named(code) for code in self._codes if self._may_run(code)]
         if room is not None:
             return
@@ -84,7 +85,7 @@ class OuterState(ClosureWalk):
         return not self._codes
 
     def _may_run(self, code: types.CodeType) -> bool:
-        """Return whether code may run: false for constructors of classes that are not called."""
+        """Return whether code may run. Constructors of classes that are not called may not."""
         cls = self._making.get(code)
         return cls is None or any(cls in called.__mro__ for called in self._called)
 
@@ -283,7 +284,7 @@ class OuterState(ClosureWalk):
         return f"{path}: {name} {told}{line}, {purpose.missing}; {way}"
 
     def _line(self, key: object) -> str:
-        """Return the file and line where reachable code sets something of that name, or ""."""
+        """Return the file and line where reachable code sets that name or item; "" if none does."""
         wanted: tuple[object, ...] = (key,)
         stores: tuple[str, ...] = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
         if not isinstance(key, str) or not any(key in c.co_names + c.co_freevars
