@@ -284,13 +284,13 @@ class Buffer(Exporter):
         return out
 
     def _take(self, array: np.ndarray[Any, Any]) -> None:
-        """Copy `array`, of as many elements, into this buffer, and record the write afterwards.
+        """Copy the elements of `array`, as many as the buffer has, and then record the write.
 
-        Recording it after the copy makes concurrent readers read again.
+        The write is recorded after the copy, so that concurrent readers read again.
         """
         own = self.content()
         if np.may_share_memory(own, array):
-            array = array.copy()  # NumPy copies overlapping vectors of other strides front to back
+            array = array.copy()  # NumPy may read elements that it has overwritten
         try:
             own[...] = array
         finally:
@@ -308,7 +308,10 @@ class Buffer(Exporter):
         return self.content()
 
     def content(self) -> np.ndarray[Any, Any]:
-        """Return the array of :meth:`raw` for short use: do not keep it, only write new memory."""
+        """Return the array of :meth:`raw` without marking the memory as shared.
+
+        Do not keep the array. Write only to memory that nothing else has read yet.
+        """
         if not self.nbytes:
             return np.empty(0, self._numpy)
         return np.frombuffer(self._storage.hold(), self._numpy, self.size, self.offset)

@@ -92,7 +92,7 @@ class ByteRangeMap(Generic[_T]):
     def __init__(self) -> None:
         # Storage -> sorted list of (start, number, stop, value).
         self._rows: dict[int, list[tuple[int, int, int, _T]]] = {}
-        # Storage -> lengths of its ranges, each as its number of bits.
+        # Storage -> bit lengths of the lengths of its ranges.
         self._lengths: dict[int, set[int]] = {}
         self._count = itertools.count()
 

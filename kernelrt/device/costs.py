@@ -47,15 +47,15 @@ ADD_LATENCY: Final = 4.0
 FLOAT_UNITS: Final = 2
 #: Vector loads that start in each cycle.
 LOAD_PORTS: Final = 2.0
-#: Nanoseconds from a load that misses all caches to its data, about.
+#: Approximate nanoseconds from a load that misses all caches to its data.
 MEMORY_LATENCY_NS: Final = 100
-#: Memory streams that a hardware prefetcher tracks at once, about.
+#: Approximate number of memory streams that a hardware prefetcher tracks at once.
 TRACKED_STREAMS: Final = 8
 
-#: Duration of a chunk, in multiples of the time to hand it over to a thread. Of 5, 8 and 16 the
-#: best for steps of small networks on two threads (`python -m bench.report models`).
+#: Minimum duration of a chunk, in multiples of the time to hand it over to a thread. The value is a
+#: compromise for steps of small networks on two threads (`python -m bench.report models`).
 _CHUNK: Final = 6
-#: Duration of work for which another thread is woken, in the same unit.
+#: Minimum duration of work for which another thread is woken, in the same unit.
 _PART: Final = 16
 
 
@@ -243,7 +243,7 @@ class Costs:
 
     @property
     def far_byte(self) -> float:
-        """Cycles for each byte of data that other cores' work has evicted from a core's caches."""
+        """Cycles for each byte of data in the shared L3 cache that a core's own caches lack."""
         return self.levels[2].cycles
 
     # Kernels
@@ -370,7 +370,7 @@ _NEON: Final = _Target(
 )  # fmt: skip
 
 
-#: Instructions of IR text for a node of a kernel, for ops with a number other than 1.
+#: Op -> number of LLVM IR instructions for one node, for ops that take more or fewer than 1.
 _WRITTEN: Final[Mapping[Op, int]] = {
     Op.CONST: 0, Op.RANGE: 1, Op.LOAD: 2, Op.IDIV: 7, Op.MOD: 6, Op.MAX: 3, Op.MIN: 3,
     Op.BOUND: 20, Op.STORE: 2, Op.SHL: 3, Op.SHR: 3, Op.REDUCE: 0, Op.PARAM: 0, Op.VAR: 0,
@@ -378,9 +378,9 @@ _WRITTEN: Final[Mapping[Op, int]] = {
 
 
 def instructions(op: Op, *, wide: bool = False) -> int:
-    """Return the instructions of IR text for one evaluation of `op`, a measure of compile time.
+    """Return the number of LLVM IR instructions that compute `op` once: a measure of compile time.
 
-    With `wide`, return those of float64.
+    With `wide`, return the number for float64.
     """
     expansion = EXPANSIONS.get(op)
     return _WRITTEN.get(op, 1) if expansion is None else expansion[wide].instructions

@@ -207,7 +207,10 @@ class CompiledSpec:
                 f"name: expected the name of the entry point, a non-empty str, not {self.name!r}"
             )
         if (self.src is None) == (self.bytes is None):
-            raise CompileError(f"kernel {self.name!r}: expected exactly one of src and bytes")
+            raise CompileError(
+                f"kernel {self.name!r}: expected exactly one of src and bytes, not "
+                f"{'none' if self.src is None else 'both'}"
+            )
         if not isinstance(self.src, str | None):
             raise CompileError(
                 f"kernel {self.name!r}: src: expected LLVM IR as a str, not "
@@ -288,7 +291,10 @@ class Renderer(Protocol):
         """
 
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
-        """Yield variants of a kernel. The first is `around`, by default the renderer's choice."""
+        """Yield variants of a kernel that are similar to the variant `around`, which comes first.
+
+        `around` is the choice of the renderer by default.
+        """
 
     def outline(self, ast: UOp, variant: str | None = None) -> str:
         """Return the loops of a kernel AST as readable text."""

@@ -290,14 +290,14 @@ def host() -> DeviceSpec:
     runs = [known for known, make in TARGETS.items() if not lacking(make(), here)]
     if name not in TARGETS:
         raise DeviceError(
-            f"{SETTING}: {name!r} is no target; expected {NATIVE}, or one of {', '.join(TARGETS)}; "
-            f"this machine runs {', '.join(runs)}"
+            f"{SETTING}: {name!r} is no target; expected {NATIVE!r}, or one of "
+            f"{', '.join(TARGETS)}; this machine runs {', '.join(runs)}"
         )
     there = TARGETS[name]()
     if missing := lacking(there, here):
         raise DeviceError(
             f"{SETTING}: this machine ({here.cpu}) cannot run code for {name!r}, as it lacks "
-            f"{', '.join(missing)}; set {NATIVE}, or one of {', '.join(runs)}"
+            f"{', '.join(missing)}; set it to {NATIVE!r}, or to one of {', '.join(runs)}"
         )
     return replace(there, triple=here.triple, cores=here.cores)
 

@@ -160,13 +160,14 @@ class Tuned:
 
 
 def _variant_in(text: str, header: dict[str, Any]) -> str:
-    """Return the variant in a file's text; raise ValueError if its header differs from `header`."""
+    """Return the variant in the text of a file. Raise ValueError if a field of `header` differs."""
     content: Any = json.loads(text)
-    if any(content[field] != value for field, value in header.items()):
-        raise ValueError("the file is for another kernel, device, number of threads or version")
+    for field, value in header.items():
+        if content[field] != value:
+            raise ValueError(f"{field}: expected {value!r}, not {content[field]!r}")
     variant = content["variant"]
     if type(variant) is not str:
-        raise ValueError("expected a string as variant")
+        raise ValueError(f"variant: expected a str, not {type(variant).__name__}")
     return variant
 
 
@@ -184,7 +185,10 @@ def _read(path: Path) -> str | None:
         info = os.fstat(handle)
         mine = not hasattr(os, "geteuid") or info.st_uid == os.geteuid()
         if not stat.S_ISREG(info.st_mode) or not mine or info.st_size > _MOST_BYTES:
-            raise ValueError(f"expected a file of this user of at most {_MOST_BYTES} bytes")
+            raise ValueError(
+                f"expected a regular file of this user of at most {_MOST_BYTES} bytes, not one of "
+                f"user {info.st_uid} of {info.st_size} bytes"
+            )
         return os.read(handle, _MOST_BYTES).decode()
     finally:
         os.close(handle)

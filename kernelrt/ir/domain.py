@@ -1,7 +1,8 @@
 """Checks of data values, and their encoding in the index of a BOUND.
 
-A BOUND with a :class:`Domain` in its `arg` checks data. For valid data its index lies within the
-axis. For invalid data the index is negative: a code of the invalid number.
+A BOUND with a :class:`Domain` in its `arg` checks data instead of an index. If the data is valid,
+the index of the BOUND lies within its axis, so the check passes. If a number is invalid, the index
+is negative: it encodes the invalid number.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kernelrt.ir.status import NUMBER_BITS
 __all__ = ["CUT", "Domain", "decoded"]
 
 #: The code of a float32 is -1 minus its bits. The code of a float64 is -1 - WIDE minus its bits
-#: without the CUT lowest ones, so that it fits a status word.
+#: shifted right by CUT, so that the code fits a status word.
 WIDE: Final = 1 << 32
 CUT: Final = NUMBER_BITS + 2
 
@@ -44,5 +45,5 @@ def decoded(code: int) -> float:
         (value,) = struct.unpack("<f", struct.pack("<I", bits))
         return float(f"{value:.7g}")
     (value,) = struct.unpack("<d", struct.pack("<Q", ((bits - WIDE) << CUT) & ((1 << 64) - 1)))
-    # The cut bits are unknown: show no digits that depend on them.
+    # The lowest CUT bits are unknown: show no digits that depend on them.
     return float(f"{value:.12g}")

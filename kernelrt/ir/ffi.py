@@ -54,7 +54,8 @@ class FfiFunction:
     fails : bool
         Whether a C function takes a status word after its operands.
     ordered : bool
-        Whether the last operand only orders calls; Python functions do not receive it.
+        Whether the last operand only makes this call wait for an earlier one. Python functions do
+        not receive it.
     """
 
     name: str
@@ -168,7 +169,7 @@ class FfiResult:
 
 
 def size_of(form: Form) -> int:
-    """Return the number of elements of a form."""
+    """Return the number of elements of an operand or a result."""
     return math.prod(form[0])
 
 

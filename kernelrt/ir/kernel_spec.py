@@ -212,9 +212,9 @@ _CLOSING = (Op.REDUCE, Op.LOCAL)
 
 
 def _closed_ranges(nodes: list[UOp]) -> None:
-    """Check that ranges of a REDUCE or LOCAL occur only below it, and belong to no other.
+    """Check that the RANGEs of a REDUCE or LOCAL occur only in its operands, and in no other node.
 
-    A STORE with a reducer must name all other ranges below it.
+    A STORE with a reducer must have as operands all other RANGEs that its operands use.
     """
     owner: dict[UOp, UOp] = {}
     for node in nodes:
@@ -257,7 +257,7 @@ def _local_arrays(nodes: list[UOp]) -> None:
     taken = sum(local_bytes(n.dtype, n.src[1:]) for n in nodes if n.op is Op.LOCAL)
     if taken > ROWS_BYTES:
         raise SpecError(
-            f"kernel stage: the LOCALs take up to {taken} bytes; the limit is {ROWS_BYTES}"
+            f"kernel stage: the LOCALs take up to {taken} bytes, expected at most {ROWS_BYTES}"
         )
 
 
@@ -278,5 +278,8 @@ def _distinct_numbers(nodes: list[UOp]) -> None:
             if node.op is op:
                 number = node.arg if op is Op.RANGE else node.arg[0]
                 if number in seen:
-                    raise SpecError(f"kernel stage: {node!r}: {kind} {number} is used twice")
+                    raise SpecError(
+                        f"kernel stage: {node!r}: {kind} {number} is used twice, the first time by "
+                        f"{seen[number]!r}"
+                    )
                 seen[number] = node

@@ -24,25 +24,28 @@ __all__ = [
 #: tells the plan their size; the plan runs the kernel on another thread if the stack is too small.
 LOCAL_BYTES: Final = 256 * 1024
 
-#: The limit for a block of sums together with the copied (packed) parts of both operands.
+#: Maximum bytes of the local arrays of a matrix product that is computed in blocks: a block of sums
+#: and the copied (packed) parts of both operands.
 BLOCK_BYTES: Final = 512 * 1024
 
-#: The limit if a contraction iterates over rows in local arrays: they hold entire long rows.
+#: Maximum bytes of the local arrays if a contraction iterates over rows in them, because such
+#: arrays hold entire long rows.
 ROWS_BYTES: Final = 4 * 1024 * 1024
 
 #: Minimum length of contracted rows that are computed in blocks of several rows. For attention of
 #: 8 heads of 64 on one core, blocks take 0.74 to 0.87 of the time at length 512, 0.76 at 1024 and
 #: 0.34 at 2048; with its gradient 1.01 at 512 and 0.94 at 1024 (`bench.rows.attention`).
 LONG_ROW: Final = 512
-#: Numbers of rows of a block, and of elements of a row in one part, the largest first. The caches
-#: limit the choice (`tile_rows.HELD`). A causal mask skips whole parts: of 512 elements, parts of
-#: 256 compute three quarters, parts of 128 five eighths; without a mask both take the same time.
+#: The possible numbers of rows of a block, and of elements of a row that are computed together (a
+#: part of the row), the largest first. The caches limit the choice (`tile_rows.HELD`). A causal
+#: mask skips whole parts: of 512 elements, parts of 256 compute three quarters, parts of 128 five
+#: eighths; without a mask both take the same time.
 _BLOCKS: Final = (64, 32, 16)
 _PARTS: Final = (128, 64)
 
 
 class RowBlock(NamedTuple):
-    """Number of rows in a block, and number of elements of the depth in one part."""
+    """Number of rows in a block, and number of elements of a row that are computed together."""
 
     rows: int
     part: int

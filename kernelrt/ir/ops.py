@@ -259,7 +259,7 @@ FUNCTIONS: Final = UNARY.intersection(EXPANSIONS)
 ALU: Final = UNARY | BINARY | TERNARY
 #: Ops whose elements depend on the operands' elements at the same index alone.
 ELEMENTWISE: Final = ALU | {Op.DOT}
-#: Ops that a sum accumulates with one instruction for both, or a cheap one beside it.
+#: Ops that processors compute and add to a sum with one instruction, or with one more cheap one.
 PRODUCTS: Final = frozenset({Op.MUL, Op.DOT})
 COMPARE: Final = frozenset(op for op in Op if op.form.compares)
 COMMUTATIVE: Final = frozenset(op for op in Op if op.form.commutative)
@@ -270,7 +270,7 @@ REDUCERS: Final = frozenset(op for op in Op if op.form.reduces)
 
 
 def is_fused(reducer: Op, value: Op, *, is_float: bool) -> bool:
-    """Whether accumulating `value` by `reducer` takes no longer than computing `value` alone.
+    """Return whether computing and accumulating `value` takes no longer than computing it alone.
 
     Processors have one instruction for a float product and its sum, and for a DOT and its sum.
     """

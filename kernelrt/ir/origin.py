@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Origin", "adjoint", "inherit", "lines", "origins", "resolve", "spread",
            "summary"]  # fmt: skip
 
-#: Ops whose nodes keep their origin in a plan, as do all nodes that depend on them.
+#: Nodes of these ops, and all nodes that depend on them, keep their origin in a plan.
 _KNOWN = frozenset({Op.BUFFER, Op.BOUND, Op.CALL})
 #: Maximum number of layers, and of lines, that a summary names; it counts the others.
 _MOST_NAMED = 3

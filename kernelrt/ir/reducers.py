@@ -20,8 +20,8 @@ __all__ = [
     "start_is_empty_result",
 ]
 
-#: Maximum number of terms of a sum that is always added sequentially if it is part of an element of
-#: an array: kernels that recompute a row then get bitwise equal results.
+#: A sum of at most this many terms that an element of a larger array depends on is always added
+#: sequentially. So kernels that recompute a row of the array get bitwise equal results.
 IN_ORDER: Final = 256
 
 

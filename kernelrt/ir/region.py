@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt import dtype as dt
 from kernelrt.errors import VariableError
 from kernelrt.ir.ops import Op
-from kernelrt.ir.shape import dim_max, is_static, same
+from kernelrt.ir.shape import dim_max, format_size, is_static, same
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
@@ -184,14 +184,17 @@ class Outcome:
         return (*self.program.values, *self.values)
 
     def with_trip_count(self, trip_count: Dim) -> Outcome:
-        """Return the outcome of the loop with another trip count; a symbolic one is counted."""
+        """Return the outcome of the loop with another trip count.
+
+        If `trip_count` depends on Variables, the loop becomes a counted one.
+        """
         loop = self.program
         assert isinstance(loop, Loop)
         if isinstance(trip_count, UOp):
             if loop.counted:
                 raise VariableError(
-                    "a loop whose number of iterations depends on data needs a fixed upper bound, "
-                    "not one that depends on Variables"
+                    "trip_count: expected an int for a loop whose number of iterations depends on "
+                    f"data, not {format_size(trip_count)}; pass a constant upper bound"
                 )
             loop = replace(loop, counted=True)
         return replace(self, program=replace(loop, trip_count=trip_count))

@@ -62,7 +62,7 @@ def _settle(node: UOp, table: Table, done: Memo) -> UOp:
         if following is None:
             return current
         inherit(following, current)
-        if following in done:  # also nodes that the memo marks as final
+        if following in done:  # true also for nodes that the memo marks as final
             return done[following]
         # Below its root, only nodes that the rule newly built need rewriting.
         fresh = [s for s in following.src if s not in done]

@@ -89,7 +89,8 @@ class Routine:
     def __post_init__(self) -> None:
         known = SIGNATURES.get(self.name)
         if known is None:
-            raise SpecError(f"there is no routine {self.name!r}; see ir.routine.SIGNATURES")
+            names = ", ".join(SIGNATURES)
+            raise SpecError(f"there is no routine {self.name!r}; expected one of {names}")
         given = (self.rows, *self.numbers)
         if len(self.numbers) != len(known.numbers) or min(dim_span(n)[0] for n in given) < 0:
             raise SpecError(
@@ -104,7 +105,7 @@ class Routine:
 
     @property
     def callee(self) -> Routine:
-        """The `arg` of the CALL in a kernel."""
+        """What a CALL in a kernel has as its `arg`: this routine."""
         return self
 
     @property
@@ -165,7 +166,7 @@ def _matrix(
     cycles: Callable[..., int],
     failure: str = "",
 ) -> Mapping[str, Signature]:
-    """Return the signatures in single and in double precision."""
+    """Return the signatures of a routine for float32 and for float64."""
     return {
         f"f{kind.bits}": Signature(
             tuple(numbers.split()), operands, result, cycles, kind, kind, failure
@@ -184,7 +185,10 @@ def _wide(n: int) -> int:
 
 
 def _beside(work: int) -> int:
-    """Return the elements behind the result that hold `work` elements of workspace."""
+    """Return the number of elements to add to the result for `work` elements of workspace.
+
+    It is 0 if the workspace fits the stack.
+    """
     return work + _BLOCK if work > _FRAME else 0
 
 

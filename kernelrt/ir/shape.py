@@ -212,7 +212,10 @@ def format_shape(shape: tuple[Dim, ...]) -> str:
 
 
 def window_count(size: Dim, kernel: Dim, stride: int, dilation: int) -> Dim:
-    """Return the number of windows of `kernel` taps that fit in `size` elements."""
+    """Return the number of windows of `kernel` elements that fit in an axis of `size` elements.
+
+    Neighboring windows are `stride` apart, and the elements of a window `dilation` apart.
+    """
     rest = difference(size, total((prod((dilation, difference(kernel, 1))), 1)))
     if isinstance(rest, int):
         return max(0, rest // stride + 1)
@@ -236,7 +239,10 @@ def infer(u: UOp) -> tuple[Dim, ...]:
 
 
 def _possible(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """Check a shape and return it. Axes of size 0 count as 1 in the number of elements."""
+    """Return a shape after checking that a tensor can have it.
+
+    In the number of elements, axes of size 0 count as 1.
+    """
     if is_plain(shape):
         return shape
     elements = 1

@@ -105,7 +105,10 @@ class SizeWatch:
             self._told = f"it {what}"
 
     def told(self) -> str:
-        """Return, after the block, how the code can tell sizes from ints; empty if it cannot."""
+        """Return how the code in the ``with`` block can tell sizes from ints; "" if it cannot.
+
+        Call it after the block.
+        """
         if not self._told and any(met() is not None for met in self._met):
             gc.collect()
             if any(met() is not None for met in self._met):

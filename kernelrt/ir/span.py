@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["span"]
 
-#: Maximum number of combinations of Variable values for which all are tried.
+#: If the Variables have at most this many combinations of values, all combinations are tried.
 _TRIED = 1 << 16
-#: Maximum number of Variables, and of nodes, for which the corners of the bounds are tried.
+#: If there are at most this many Variables and nodes, all combinations of the least and the
+#: greatest value of each Variable (corners) are tried.
 _CORNERS, _NODES = 6, 100
 
-#: Ops on arrays of values; divisors are positive.
+#: Op -> the function that computes it on arrays of integers. Divisors are positive.
 _WHOLE: Mapping[Op, Callable[..., Any]] = {
     **{op: EXACT[op] for op in RING}, Op.IDIV: operator.floordiv, Op.MOD: operator.mod,
     Op.MAX: np.maximum, Op.MIN: np.minimum,
@@ -49,7 +50,7 @@ def span(u: UOp) -> tuple[int, int]:
     if not all(n.exact for n in nodes):
         return low, high
     if math.prod(v.vmax - v.vmin + 1 for v in variables) <= _TRIED and _is_whole(nodes):
-        # Counted from 0: vmax + 1 may overflow 64 bits.
+        # The values are counted from 0, because vmax + 1 may overflow 64 bits.
         lines = [v.vmin + np.arange(v.vmax - v.vmin + 1) for v in variables]
         values = np.meshgrid(*lines, sparse=True)
         found = _at(nodes, dict(zip(variables, values, strict=True)))

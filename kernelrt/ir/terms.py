@@ -21,11 +21,12 @@ __all__ = ["Linear", "exact_linear", "factors", "fits", "label", "linear", "orde
 Linear = tuple[dict[UOp, int], int]
 
 _LEAST, _MOST = int(dt.int64.min), int(dt.int64.max)
-#: Steps through a sum after which `linear` visits each node once instead of following each path.
+#: Number of steps through a sum after which `linear` stops following each path, and visits each
+#: node once.
 _PATHS = 64
-#: Products of more factors are not split.
+#: Maximum number of factors of a product that :func:`factors` splits.
 _FACTORS = 16
-#: Maximum length of a label, which a hash then replaces, and of a text for users.
+#: Maximum length of a label, and of a text for users. A hash replaces a longer label.
 _LABEL = 96
 _TEXT = 2000
 

@@ -95,9 +95,9 @@ def test_a_named_target_takes_the_object_format_of_the_machine(on):
 
 @pytest.mark.parametrize(("name", "text"), [
     ("x86-64-v4", r"machine \(znver3\) cannot run code for 'x86-64-v4', as it lacks avx512f,"),
-    ("x86-64-v4", r" set native, or one of x86-64, x86-64-v2, x86-64-v3$"),
-    ("armv8-a", r"cannot run code for 'armv8-a', as it lacks aarch64; set native"),
-    ("avx2", r"KERNELRT_TARGET: 'avx2' is no target; expected native, or one of x86-64,"),
+    ("x86-64-v4", r" set it to 'native', or to one of x86-64, x86-64-v2, x86-64-v3$"),
+    ("armv8-a", r"cannot run code for 'armv8-a', as it lacks aarch64; set it to 'native'"),
+    ("avx2", r"KERNELRT_TARGET: 'avx2' is no target; expected 'native', or one of x86-64,"),
     ("avx2", r" this machine runs x86-64, x86-64-v2, x86-64-v3$"),
 ])  # fmt: skip
 def test_targets_that_the_machine_cannot_run_are_refused(on, name, text):
@@ -110,7 +110,8 @@ def test_arm64_machines_differ_in_their_dot_products(on):
     assert lacking(DeviceSpec.neon_i8mm(), newer) == ["i8mm", "bf16"]
     assert lacking(newer, DeviceSpec.neon_i8mm()) == []
     assert on(newer, "armv8.2-a") == newer
-    with pytest.raises(DeviceError, match=r"lacks dotprod; set native, or one of armv8-a$"):
+    text = r"lacks dotprod; set it to 'native', or to one of armv8-a$"
+    with pytest.raises(DeviceError, match=text):
         on(old, "armv8.2-a")
     bare = dataclasses.replace(old, features="-aes,-sve")
     assert lacking(old, bare) == []
