@@ -297,7 +297,10 @@ class ExecutionPlanBuilder:
                 f"kernel: expected a PreparedKernel, a CachedKernel or a kernel AST, not {kernel!r}"
             )
         if buffer_indices is None:
-            raise PlanBuildError(f"kernel {kernel.entry_point!r}: buffer_indices is missing")
+            raise PlanBuildError(
+                f"kernel {kernel.entry_point!r}: buffer_indices is missing; pass the index of a "
+                "buffer for each slot"
+            )
         return self.add_op(
             PreparedKernel(
                 self._new_id(),
@@ -638,7 +641,9 @@ class ExecutionPlanBuilder:
         for index in written(op):
             buffer = self._layout.entries[index].buffer
             if buffer is not None and buffer.readonly:
-                raise PlanBuildError(f"{op.label} writes buffer {index}, which is read-only")
+                raise PlanBuildError(
+                    f"{op.label} writes buffer {index}: expected writable memory, not read-only"
+                )
         if isinstance(op, PreparedKernel):
             self._check_kernel(op)
         elif isinstance(op, PreparedCopy):
@@ -661,17 +666,20 @@ class ExecutionPlanBuilder:
             entry = entries[op.buffer_indices[slot]]
             if dtype is not entry.dtype:
                 raise PlanBuildError(
-                    f"{op.label}: slot {slot} takes {dtype.name}, buffer "
-                    f"{op.buffer_indices[slot]} holds {entry.dtype.name}"
+                    f"{op.label}: slot {slot}: expected a buffer of {dtype.name}, not buffer "
+                    f"{op.buffer_indices[slot]} of {entry.dtype.name}"
                 )
             if entry.size < size:
                 raise PlanBuildError(
-                    f"{op.label}: slot {slot} takes {size} elements, buffer "
-                    f"{op.buffer_indices[slot]} has {entry.size}"
+                    f"{op.label}: slot {slot}: expected a buffer of at least {size} elements, not "
+                    f"buffer {op.buffer_indices[slot]} of {entry.size}"
                 )
 
     def _check_overlap(self, op: PreparedKernel) -> None:
-        """Check that no output overlaps in part: code from an AST may use any element order."""
+        """Check that no output overlaps an operand in part.
+
+        A kernel made from an AST may compute the elements in any order.
+        """
         operands = [
             (b, self._layout.region(b), self._layout.entries[b].dtype.itemsize)
             for b in op.buffer_indices

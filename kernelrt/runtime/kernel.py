@@ -440,8 +440,8 @@ class CachedKernel:
         Parameters
         ----------
         function : int or object
-            Address, ctypes function pointer, numba cfunc or Cython capsule. The kernel keeps an
-            object alive.
+            Address, ctypes function pointer, numba cfunc or Cython capsule. Unless it is an
+            address, the kernel keeps it alive.
         buf_count : int
             Number of slots of ``bufs``.
         outs : sequence of int

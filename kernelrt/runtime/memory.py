@@ -39,13 +39,13 @@ class PlanMemory:
     """
 
     def __init__(self, parts: PlanParts, ops: Sequence[PreparedOp]) -> None:
-        # The first attribute, so that the holds are freed first when the plan is freed.
+        # Set first, so that the holds on memory are freed first when the plan is freed.
         self._holds: list[memoryview] = []
         self._arrays: dict[int, list[Any]] = {}
         self._slots: dict[int, list[tuple[int, int]]] = {}
         self._layout = parts.layout
         self._ops = ops
-        # Replacing buffers does not change which entries are views of which.
+        # Index of a buffer -> indices of its views, which stay the same when buffers are replaced.
         self._parts: dict[int, list[int]] = {}
         for i, entry in enumerate(parts.layout.entries):
             if entry.base is not None:
@@ -212,7 +212,7 @@ class PlanMemory:
                 if j in new or (i not in dirty and j not in dirty):
                     continue
                 there, other = self.region(j), self._analysed[j]
-                # They overlapped in the same way before: dependencies and kernels allow for it.
+                # If they overlapped in the same way before, dependencies and kernels allow for it.
                 known = before.meets(other) and before.start - other.start == (
                     here.start - there.start
                 )

@@ -194,7 +194,7 @@ def _access(op: PreparedOp, layout: Layout) -> Access:
 
 
 def _read_by_bodies(op: PreparedOp) -> list[ByteRange]:
-    """Return the byte ranges of buffers given to bodies of a region, which only read them."""
+    """Return the byte ranges that the bodies of a region read without a port: given buffers."""
     return op.given() if isinstance(op, PreparedRegion) else []
 
 
@@ -205,7 +205,10 @@ def _touched(op: PreparedOp, index: int, layout: Layout) -> ByteRange:
 
 
 def _shadow(early: set[int], ops: Sequence[PreparedOp], layout: Layout) -> dict[int, int]:
-    """Copy the buffers that overlap `early`; return for each buffer its index in the copy."""
+    """Add a copy of the given buffers that share bytes with a buffer in `early`.
+
+    Return a mapping: index of each copied buffer -> index of its copy.
+    """
     used = {b for op in ops for b in op.buffer_indices}
     given = [(layout.region(b), b) for b in sorted(used) if layout.entries[b].buffer is not None]
     shadows: dict[int, int] = {}

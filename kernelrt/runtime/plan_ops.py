@@ -154,7 +154,10 @@ class PreparedKernel:
         free = dict.fromkeys([*names, *bounds])
         for name, value in (*self.fixedvars.items(), *self.initial_vals.items()):
             if name not in free:
-                raise VariableError(f"{self.label}: the kernel has no variable {name!r}")
+                raise VariableError(
+                    f"{self.label}: the kernel has no variable {name!r}; it has "
+                    f"{', '.join(free) or 'none'}"
+                )
             _, low, high = bounds.get(name, (name, value, value))
             if not low <= value <= high:
                 raise VariableError(

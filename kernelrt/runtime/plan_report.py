@@ -175,7 +175,8 @@ def index_error(
     if isinstance(check.arg[1], Domain):
         return _domain_error(check.arg[1], decoded(index), launch.label, origin)
     axis = check.src[1]
-    while axis.op is Op.WHERE:  # if the lookup is predicated off, no axis is too short
+    # A WHERE gives the size of the axis only where the condition of the lookup holds.
+    while axis.op is Op.WHERE:
         axis = axis.src[1]
     size = evaluate(as_dim(axis), {**values, **launch.fixedvars})
     least = 0
@@ -209,7 +210,7 @@ def _domain_error(
 
 
 def _read(index: UOp) -> Iterator[UOp]:
-    """Yield the LOADs of arguments in the index expression, without conditions of WHERE."""
+    """Yield the LOADs of arguments in an index expression; leave out conditions of WHEREs."""
     pending, seen = [index], {index}
     while pending:
         node = pending.pop()

@@ -22,7 +22,7 @@ class ClaimProfile:
     Attributes
     ----------
     begin, end : int
-        Range of the chunks. Of a launch that runs slice by slice with others: of the slices.
+        Range of the chunks; for a launch in a pipeline, range of the slices.
     worker : int
         Thread that ran them; 0 is the calling thread.
     start : float
@@ -61,7 +61,7 @@ class KernelProfile:
     elapsed : float
         Seconds from the start to the end of the launch.
     start : float
-        Seconds from the start of the run to the start of the launch, that of its earliest claim.
+        Seconds from the start of the run to the start of the earliest claim of the launch.
     flops, bytes : int
         Estimated operations, and bytes read and written, for the sizes of this run.
     chunks : int
@@ -69,8 +69,7 @@ class KernelProfile:
     op : int
         Id of the op.
     worker : int
-        Thread that started first, that of the claim with the earliest start; 0 is the calling
-        thread.
+        Thread that ran the claim with the earliest start; 0 is the calling thread.
     origins : tuple of Origin
         User code lines and layers that the launch computes, producers first.
     expected : float

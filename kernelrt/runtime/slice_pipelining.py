@@ -64,8 +64,8 @@ class Pipeline:
 class _Access:
     """Access of an op to a buffer.
 
-    The chunks divide the first `span` bytes into equal parts, one for each chunk. 0: each chunk may
-    access the whole buffer.
+    The first `span` bytes are divided into equal parts, one for each chunk. If `span` is 0, each
+    chunk may access the whole buffer.
     """
 
     region: ByteRange
@@ -75,7 +75,11 @@ class _Access:
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """A candidate for a pipeline: chunks divide `shared` bytes; each accesses `whole` bytes."""
+    """A kernel launch that may join a pipeline.
+
+    The chunks divide `shared` bytes among them. In addition, each chunk may access the same `whole`
+    bytes.
+    """
 
     chunks: int
     accesses: tuple[_Access, ...]
@@ -165,7 +169,10 @@ def _link(op: PreparedOp, region: Callable[[int], ByteRange]) -> _Link | None:
 
 
 def _bound(links: Sequence[_Link | None], i: int) -> int:
-    """Return the last op before `i` not to be pipelined with it; `i` if none shares data."""
+    """Return the index of the last op before op `i` that cannot be in one pipeline with it.
+
+    Return `i` if op `i` shares no data with the ops after that op.
+    """
     link = links[i]
     if link is None:
         return i

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Launch", "VariableTable", "merge_updates"]
 
-# Number of value sets to memoize, for a server that sees the same batch sizes again.
+# Number of sets of values whose table entries are kept, for a server that sees the same batch sizes
+# again.
 _REMEMBERED = 1024
 
 #: Values ``(op, slot, v)`` and chunk counts ``(op, n)`` for the C table.
@@ -40,7 +41,7 @@ class _Size:
     what: str
     fixed: tuple[tuple[str, int], ...]
     kind: str  # "chunks", "check" or "value"
-    slot: int = 0  # of a value
+    slot: int = 0  # for the kind "value"
 
 
 class VariableTable:

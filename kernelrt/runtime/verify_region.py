@@ -144,7 +144,8 @@ def _check_binding(op: PreparedRegion, binding: PortBinding, entries: list[Entry
     entry = entries[binding.slot]
     if port.dtype is not entry.dtype:
         raise PlanBuildError(
-            f"{who} holds {port.dtype.name}, slot {binding.slot} {entry.dtype.name}"
+            f"{who}: expected a buffer of {port.dtype.name}, not slot {binding.slot} of "
+            f"{entry.dtype.name}"
         )
     reach = binding.stride * max(op.count - 1, 0)
     if binding.stride % port.dtype.itemsize or reach < 0 or reach + port.nbytes > entry.nbytes:
@@ -168,7 +169,8 @@ def _check_disjoint(
         for other, there in ranges:
             if other is b or here.storage is not there.storage or not op.count:
                 continue
-            # They overlap in iteration t if -here.nbytes < distance + t * drift < there.nbytes.
+            # The ports overlap in iteration t if -here.nbytes < distance + t * drift <
+            # there.nbytes.
             distance, drift = here.start - there.start, b.stride - other.stride
             ends = sorted((distance, distance + drift * (op.count - 1)))
             if ends[1] <= -here.nbytes or ends[0] >= there.nbytes:

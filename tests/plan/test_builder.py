@@ -162,7 +162,8 @@ def test_a_buffer_smaller_than_the_kernel_asks_for_is_named():
     ast = UOp(Op.SINK, dt.int64, (UOp(Op.STORE, dt.int64, (out, index, const(1, dt.int64))),))
     chain = three()
     chain.builder.add_kernel(ast, [1])
-    with pytest.raises(PlanBuildError, match="slot 0 takes 32 elements, buffer 1 has 16"):
+    text = r"slot 0: expected .* at least 32 elements, not buffer 1 of 16"
+    with pytest.raises(PlanBuildError, match=text):
         chain.build()
 
 
@@ -173,7 +174,7 @@ def test_a_buffer_of_another_type_is_named():
     ast = UOp(Op.SINK, dt.float32, (UOp(Op.STORE, dt.float32, (out, index, value)),))
     chain = three()
     chain.builder.add_kernel(ast, [1])
-    with pytest.raises(PlanBuildError, match="slot 0 takes float32, buffer 1 holds int64"):
+    with pytest.raises(PlanBuildError, match=r"slot 0: expected .* float32, not buffer 1 of int64"):
         chain.build()
 
 
