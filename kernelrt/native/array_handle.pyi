@@ -12,19 +12,20 @@ MAX_DIMS: Final = 64
 """Maximum number of dimensions of an argument or a result."""
 
 def touch() -> None:
-    """Make each replay that depends on Python objects check them again before its next run."""
+    """Make replays check the Python objects that they depend on again, before their next run."""
 
 def copy_over(pairs: list[tuple[Any, Any]], births: list[int], expected: int) -> bool:
     """Copy data between handles, for all (target, source) pairs in one step.
 
-    Return False, and copy nothing, if a handle is a view or has no data, a pair differs in dtype or
-    size, a source overlaps another target, or ``births[0]`` is not `expected`.
+    Return False, and copy nothing, in each of these cases: a handle is a view or has no data; the
+    handles of a pair differ in dtype or size; a source overlaps the target of another pair; or
+    ``births[0]`` is not `expected`.
     """
 
 class HandleRegistry:
-    """Register of live handles that does not keep them alive; a handle is in at most one.
+    """Set of live handles that does not keep them alive. A handle is in at most one registry.
 
-    No Python code, including finalizers and other threads, runs while it changes or is listed.
+    While the set changes or is listed, no Python code runs, not even a finalizer or another thread.
     """
 
     def add(self, handle: ArrayHandle) -> None: ...
@@ -48,9 +49,9 @@ def put_all(
 ) -> bool:
     """Give handles new nodes and gradients in one step, which signal handlers cannot interrupt.
 
-    A handle with data becomes pending, and `unit` is added to `units`. Return False, and change
-    nothing, if a handle in `found` has another node or gradient than listed there, or this
-    thread's number of writes is not `writes`.
+    A handle with data gets a pending assignment, and `unit` is added to `units`. Return False, and
+    change nothing, if a handle in `found` has another node or gradient than listed there, or if
+    this thread's number of writes is not `writes`.
     """
 
 def exchange(
@@ -58,7 +59,7 @@ def exchange(
 ) -> bool:
     """Replace the node of a handle if it is still `expected`; return whether it was.
 
-    With `writes`, also return False if this thread has written memory since it had that count.
+    If `writes` is given, also return False if this thread's number of writes is no longer `writes`.
     """
 
 def array_copy(kind: type[_Handle], array: object, cache: BlockCache) -> _Handle | None:
@@ -82,7 +83,7 @@ def draw(
 def undraw(
     key: ArrayHandle, counter: ArrayHandle, n: int, first_word: int, second_word: int, first: int
 ) -> None:
-    """Undo a `draw`, if nothing was drawn since."""
+    """Undo a call of :func:`draw`, if nothing was drawn since."""
 
 def become(
     handle: ArrayHandle, expected: object, leaf: object, node: object, flips: list[int]
@@ -93,7 +94,7 @@ def become(
     """
 
 def _name_mark(op: object, /) -> None:
-    """Set the op of nodes that tag a value; handles show these tags to the collector."""
+    """Set the op of nodes that tag a value. Handles show these tags to the garbage collector."""
 
 class Link:
     """Makes a handle a view: it shows elements of another handle, the root.
@@ -203,9 +204,9 @@ class ArrayHandle:
         self, memory: object, export: memoryview, dtype_code: int, shape: tuple[int, ...],
         node: object, plain: bool,
     ) -> None:
-        """Like `_bind`, for a handle without a node; do nothing if it has one by now."""
+        """Do what `_bind` does, but only if the handle has no node."""
     def _copy_out(self) -> np.ndarray[Any, Any] | None:
-        """Return a copy of the data as an array; None without data, or if they are bfloat16."""
+        """Return a copy of the data as an array; None if there are no data or they are bfloat16."""
     def _only(self) -> bool | int | float | None:
         """Return the only element; None if there is not exactly one, or it is bfloat16."""
     def _unbind(self) -> None:

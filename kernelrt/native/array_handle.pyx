@@ -111,7 +111,9 @@ cdef Py_ssize_t count_bytes(tuple shape, int code) except -1:
     try:
         return nbytes
     except OverflowError:
-        raise errors.ShapeError(f"an array of shape {shape} has too many bytes") from None
+        raise errors.ShapeError(
+            f"an array of shape {shape} has {nbytes} bytes, more than an address space; use "
+            "smaller sizes") from None
 
 
 cdef class HandleRegistry:
@@ -405,7 +407,7 @@ def put_all(list values not None, list gradients not None, list found not None,
             return False
     for entry, node in values:
         if type((<ArrayHandle?> entry).memory) is Memory:
-            return False  # computed meanwhile: no node reads its memory yet
+            return False  # the handle was computed meanwhile: no node reads its memory yet
     if not pending:
         units.clear()
     units.update(unit)

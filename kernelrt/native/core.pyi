@@ -108,7 +108,9 @@ class Table:
             Index of the op in the plan.
         """
     def set_chunks(self, op: int, n: int) -> None:
-        """Split `op` into `n` chunks; 0 skips it. Allocate if `n` exceeds all earlier numbers.
+        """Split `op` into `n` chunks; 0 skips the op.
+
+        This allocates memory if `n` exceeds all earlier numbers of chunks.
 
         Parameters
         ----------

@@ -66,7 +66,9 @@ class Prepared:
         pending: dict[int, Any],
         born: tuple[list[int], int] | None = None,
     ) -> int:
-        """Run with these BUFFER nodes, hand over to `fresh`, and remove `resets` from `pending`.
+        """Run with these BUFFER nodes, hand the results to the handles of `fresh`.
+
+        The assignments `resets` are then carried out: they are removed from `pending`.
 
         No Python code runs between the end of the plan and the end of the call. Returns DONE, or
         UNFIT or CHANGED, if nothing was done. `born` is ``state.births`` and an expected count; the
@@ -80,7 +82,10 @@ def write_unless_born(births: list[int], born: int, target: Buffer, source: Buff
     """
 
 def give(fresh: list[Fresh], resets: list[Reset], pending: dict[int, Any]) -> int:
-    """Hand over without a plan, as :meth:`Prepared.run` does; return DONE or CHANGED."""
+    """Hand over results without running a plan, as :meth:`Prepared.run` does after a run.
+
+    Return DONE or CHANGED.
+    """
 
 def new_result(cache: BlockCache, nbytes: int) -> Memory:
     """Return uninitialised memory for a result."""

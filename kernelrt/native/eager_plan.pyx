@@ -279,7 +279,7 @@ cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -
 
 
 def give(list fresh not None, list resets not None, dict pending not None):
-    """Hand over without a plan: results that exist, and assignments that change nothing."""
+    """Hand over results that exist, and finish assignments that need no plan."""
     cdef list dropped = []
     if not unchanged(resets, pending):
         return KRT_EAGER_CHANGED

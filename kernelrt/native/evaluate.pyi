@@ -130,7 +130,7 @@ class Entry(LruValue):
     @property
     def sized(self) -> object: ...
     def is_spent(self) -> bool:
-        """Return whether its graphs were interpreted so much that compiling them pays."""
+        """Return whether the graphs were interpreted so often that compiling them pays."""
 
     def with_numbers(self, numbers: list[UOp]) -> Entry:
         """Return an entry that differs in `numbers` only."""
@@ -146,7 +146,7 @@ class Entry(LruValue):
         resets: list[Reset],
         born: tuple[list[int], int] | None = None,
     ) -> int:
-        """Compute the results that need a plan, and hand over all; see :meth:`Prepared.run`."""
+        """Compute the results that need a plan; hand over all, as :meth:`Prepared.run` does."""
 
 class NumberFamily(LruValue):
     """Graphs that are equal except for their numbers, which are CONST nodes.
@@ -189,7 +189,7 @@ class Lookup:
 
     @property
     def alike(self) -> tuple[Hashable, ...]:
-        """Key of all graphs that are equal except for their numbers."""
+        """Key that all graphs share that differ from these in numbers only."""
 
     @property
     def key(self) -> tuple[Hashable, ...]:
@@ -264,7 +264,7 @@ def lazy_ones(tensors: Iterable[TensorBase]) -> list[TensorBase]:
     """Return the tensors that are not computed yet."""
 
 def due(deferred: Collection[int]) -> list[TensorBase]:
-    """Return tensors with pending assignments that interrupted code is not carrying out already.
+    """Return tensors with pending assignments, except those that interrupted code is carrying out.
 
     Tensors whose id is in `deferred` are left out.
     """
@@ -274,8 +274,9 @@ def attempt(
 ) -> bool:
     """Compute `targets` and the lazy tensors that read changing memory, and carry out `commits`.
 
-    The memory `more` will change, too. Values that other lazy tensors read are stored in the same
-    run. Return False, with nothing done, if assignments have changed meanwhile.
+    The memory `more` will change, too. Parts of the graphs that other lazy tensors read, too, are
+    computed once and stored. Return False, with nothing done, if assignments have changed
+    meanwhile.
     """
 
 def evaluate(

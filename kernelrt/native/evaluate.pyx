@@ -399,7 +399,7 @@ cdef list values_to_store(list tensors, list computed_now):
             twin = <ArrayHandle?> new_instance(type(others[0][0]))
             twin._uop, twin._plain = base, True
             found.append((twin, base))
-            # Watch the twin: code that interrupts this and writes memory that the twin reads then
+            # Watch `twin`: if interrupting code writes memory that the twin reads, that code
             # computes the twin first. `births` stays the same, because the twin reads only memory
             # that watched tensors read already.
             watched.join(twin)

@@ -45,7 +45,7 @@ def adopted(handle: TensorBase) -> bool:
     """Do the work of `TensorBase._adopt` for a result of a plan; return False for other tensors."""
 
 def shows_memory(view: TensorBase) -> bool:
-    """Return whether the root of a view has current data, and no trace is active.
+    """Return whether a view can show its root's data: they are current, and no trace is active.
 
     Also bind the view to the data if its elements are contiguous there.
     """

@@ -298,7 +298,7 @@ cdef class KeyBuilder:
             self.put_numbers(node.arg.inputs)
             self.put_numbers(node.arg.parts)
         elif type_of(node.arg) is HOOKED:
-            words.put(-6)  # the computation does not depend on which Hooked it is
+            words.put(-6)  # all Hooked tags are equal here: hooks do not change the computation
         else:
             self.stale = self.stale or type_of(node.arg) is STALE
             self.note(node.arg)

@@ -23,7 +23,7 @@ LOOPS: Final[dict[tuple[str, int, int], int]]
 Loops that move elements of any dtype have the bytes of an element in place of the codes."""
 
 class Budget:
-    """Budget for interpreting a family of graphs.
+    """Time that interpreting a family of graphs may take before the graphs are compiled.
 
     Attributes
     ----------
@@ -38,10 +38,10 @@ class Budget:
     @property
     def spent(self) -> float: ...
     def allows(self, cost: float = 0.0) -> bool:
-        """Return whether the limit is not exceeded after `cost` more."""
+        """Return whether another `cost` nanoseconds stay within the limit."""
 
     def add(self, cost: float) -> None:
-        """Add the cost of a run, or of writing a program."""
+        """Add the cost of a run, or of making a program."""
 
     def exhaust(self) -> None:
         """Spend the whole budget: compile the graphs from now on."""
@@ -88,10 +88,10 @@ class Steps:
         """Return the slots of the operands of a step, the result first."""
 
 class Unfit(Exception):  # noqa: N818 - like StopIteration
-    """The interpreter cannot run a graph: compile it. Control flow that users never see."""
+    """Raised if the interpreter cannot run a graph, which is then compiled. Users never see it."""
 
 class ProgramBuilder:
-    """Collects the steps and the memory of a program; writes the most common operations itself.
+    """Collects the steps and the memory of a program; :meth:`write` makes the steps of a graph.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ class ProgramBuilder:
         """
 
 def merged_axes(views: list[View]) -> int:
-    """Return the number of axes after axes that are contiguous in all views are merged."""
+    """Return how many axes are left after merging axes that are contiguous in all views."""
 
 class Interpretation:
     """A program that computes graphs in place of a compiled plan.

@@ -142,7 +142,7 @@ def merged_axes(list views not None):
 
 
 class Unfit(Exception):
-    """The interpreter cannot run a graph: compile it. Control flow that users never see."""
+    """Raised if the interpreter cannot run a graph, which is then compiled. Users never see it."""
 
 
 # Costs in nanoseconds, and a limit in bytes; see _name_costs.

@@ -18,13 +18,13 @@ LLVM: Final[int]
 _T = TypeVar("_T")
 
 class Lock:
-    """A reentrant lock that is free in a forked child unless the child's only thread holds it.
+    """A reentrant lock that a fork leaves free in the child, unless the forking thread holds it.
 
     An interrupt never leaves a lock taken. A finalizer or a signal handler may take a lock that its
     thread holds, so the guarded data must be consistent wherever Python code can run.
 
-    If such code takes a lock of a lower rank than its thread holds, and waiting for the lock would
-    never end, it raises PlanBusyError.
+    If such code takes a lock of a lower rank than a lock that its thread holds, and waiting would
+    never end, then taking the lock raises PlanBusyError.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def at_fork(
     """
 
 def is_free_within(lock: LockType, seconds: float) -> bool:
-    """Wait up to `seconds` until `lock` is free; return whether it is. Never leaves it taken."""
+    """Wait up to `seconds` until `lock` is free; return whether it is. The lock is not taken."""
 
 def existing() -> list[Lock]:
     """Return all existing Locks."""

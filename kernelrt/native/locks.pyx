@@ -91,7 +91,7 @@ cdef class ForkTimeout:
 
 
 cdef class Lock:
-    """A reentrant lock that is free in a forked child unless its only thread holds it.
+    """A reentrant lock that a fork leaves free in the child, unless the forking thread holds it.
 
     Parameters
     ----------
@@ -131,7 +131,10 @@ cdef class Lock:
         return self.inner._is_owned()
 
     cdef int wait(self) except -1:
-        """Wait for the lock of another thread, in slices: either side may close a cycle."""
+        """Wait for a lock that another thread holds.
+
+        Wait in time slices, because that thread, too, may close a cycle of waiting threads.
+        """
         me = <unsigned long> PyThread_get_thread_ident()
         before = waiting.get(me)  # the Lock that the interrupted code waits for
         waiting[me] = self
@@ -333,7 +336,7 @@ cdef int end(object entry, bint in_child) except -1:
         return 0
     _, _, in_parent, child = entry
     if in_child and child is not None:
-        return 0  # `renew` calls it in any case
+        return 0  # `renew` calls `child` in any case
     if in_parent is not None:
         in_parent()
     return 0

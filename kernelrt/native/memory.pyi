@@ -117,7 +117,7 @@ class Storage:
     def lender(self) -> memoryview | None:
         """View of the bytes of the object that owns them; None for memory of kernelrt."""
     def watch(self) -> int:
-        """Report by :func:`wrote` if the memory is ever shared."""
+        """Make :meth:`share` call :func:`wrote`."""
     def share(self) -> None:
         """Note that outside code may write here from now on, without reporting it."""
     @property
@@ -140,7 +140,7 @@ class Storage:
     def hold(self) -> memoryview:
         """Return a view of all bytes; they are neither freed nor moved while it exists."""
     def hand_out(self) -> int:
-        """Return the address for use of unknown duration; the memory can never be released."""
+        """Return the address to code that may use it at any time. The memory is never released."""
     def release(self) -> None:
         """Free the bytes now; raise BufferError while a view of them exists."""
 

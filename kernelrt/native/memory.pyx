@@ -337,7 +337,7 @@ cdef class Storage:
         return self.is_own()
 
     cpdef int watch(self) except -1:
-        """Report by :func:`wrote` if the memory is ever shared."""
+        """Make :meth:`share` call :func:`wrote`."""
         cdef StoredMemory memory = self.take()
         cdef Memory lender = lender_of(memory)
         memory.watched = True
@@ -370,7 +370,7 @@ cdef class Storage:
             wrote()
 
     def hand_out(self):
-        """Return the address for use of unknown duration; the memory can never be released."""
+        """Return the address to code that may use it at any time. The memory is never released."""
         cdef Memory memory = self.take()
         self.share()
         memory.n_exports += 1

@@ -205,8 +205,8 @@ cdef class MultiStepRun:
         if not (0 <= first <= self.order_length and 0 < rows and 0 <= count <= self.room - begun
                 and count <= (self.order_length - first) // rows):
             raise errors.ShapeError(
-                f"{count} steps of {rows} rows from position {first} on need more rows, or more space "
-                "for results, than there are")
+                f"{count} steps of {rows} rows from position {first} on do not fit: there are "
+                f"{self.order_length} rows, and memory for {self.room - begun} more steps")
         if not self.fits(replay):
             return 0
         self.batch.first, self.batch.rows = first, rows

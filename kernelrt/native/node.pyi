@@ -34,7 +34,7 @@ class Node:
         """Number of nodes made before this one; older nodes have smaller numbers."""
     @property
     def asked(self) -> int:
-        """Number of requests for any node, counted at the last request for this one."""
+        """The count of requests for nodes (`count_asked`) at the last request for this one."""
 
     @property
     def shape(self) -> tuple[int | UOp, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 class Addressed:
-    """A custom function that receives views of its op's buffers, at their addresses in the run."""
+    """A custom function that receives arrays over its op's buffers, where they are in the run."""
 
     def __init__(
         self,

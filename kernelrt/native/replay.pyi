@@ -17,7 +17,8 @@ class Mismatch:
 MISMATCH: Final[Mismatch]
 """The value that a Replay returns if the arguments do not match its specs."""
 
-#: A collection of pending work. Calls run directly only while all registers are empty.
+#: A collection of tensors with pending work. A call runs a replay directly only while all registers
+#: are empty.
 Register: TypeAlias = dict[Any, Any] | HandleRegistry
 
 OutputSpec: TypeAlias = (
@@ -157,7 +158,7 @@ class JitCore:
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Trace, or convert the arguments to the form that a replay takes. Override this."""
     def _require_empty(self, registers: Iterable[Register]) -> None:
-        """Set registers that must be empty; while one is not, calls go to `_slow`."""
+        """Set the registers that must be empty. While one of them is not, calls go to `_slow`."""
     def _name_parameters(self, names: Iterable[str]) -> None:
         """Set the names of the parameters that may be passed by position."""
     def _add_replay(self, replay: Replay) -> None: ...

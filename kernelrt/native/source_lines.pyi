@@ -21,7 +21,7 @@ def here(scope: object) -> Raw | None:
     """
 
 def now() -> int:
-    """Return the current epoch, the number of epochs begun."""
+    """Return the number of the current epoch; see :func:`advance`."""
 
 def advance() -> None:
     """Begin a new epoch: later origins replace those of earlier epochs."""

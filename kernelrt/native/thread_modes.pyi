@@ -61,10 +61,10 @@ def count_read() -> None:
     """Count a read of tensor values on this thread."""
 
 def aliases_of(function: object) -> dict[str, str] | None:
-    """Return aliases of a function's parameters -> their own names; None without aliases."""
+    """Return a mapping of aliases of parameters to the parameters' names; None without aliases."""
 
 def several_of(function: object) -> tuple[str, ...] | None:
-    """Return keyword names that take the values of a starred parameter; None without one."""
+    """Return the keywords that may give a starred parameter's values; None if there are none."""
 
 def with_starred(
     name: str, several: tuple[str, ...], before: int, given: tuple[Any, ...],

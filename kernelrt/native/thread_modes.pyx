@@ -202,7 +202,7 @@ OF_ONE = {
 
 
 cpdef dict aliases_of(object function):
-    """Return aliases of a function's parameters -> their own names; None without aliases."""
+    """Return a mapping of aliases of parameters to the parameters' names; None without aliases."""
     cdef object code = getattr(function, "__code__", None)
     if code is None:
         return None
@@ -224,7 +224,7 @@ HAS_SEVERAL = 4  # CO_VARARGS of co_flags: the function has a starred parameter
 
 
 cpdef tuple several_of(object function):
-    """Return keyword names that take the values of a starred parameter; None without one."""
+    """Return the keywords that may give a starred parameter's values; None if there are none."""
     cdef object code = getattr(function, "__code__", None)
     if code is None or not code.co_flags & HAS_SEVERAL:
         return None

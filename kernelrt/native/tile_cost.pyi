@@ -11,7 +11,10 @@ class MachineModel:
     def __init__(self, **numbers: float) -> None: ...
 
 def vectors_of(count: int, lanes: int) -> int:
-    """Return the number of vectors for `count` elements, the rest in power-of-two vectors."""
+    """Return the number of vectors for `count` elements.
+
+    Elements that do not fill a vector are in narrower vectors, of power-of-two lengths.
+    """
 
 class Tiles:
     """The loops of a kernel, by number, and their current tiles."""
@@ -23,9 +26,9 @@ class Tiles:
 class Load:
     """A LOAD of a nest: its loops, innermost first, and the strides along them.
 
-    `closed` tells which of the loops belong to the nest itself. `around` holds the loops that the
-    array it reads varies with. A `plain` LOAD has no predicate. `streamed` is the number of cycles
-    per byte that comes from beyond the first-level cache.
+    `closed` tells which of the loops belong to the nest itself. `around` holds the loops on which
+    the content of the array depends. A `plain` LOAD has no predicate. `streamed` is the number of
+    cycles per byte that comes from beyond the first-level cache.
     """
 
     def __init__(
@@ -73,4 +76,4 @@ def cycles(nests: list[NestCost], given: Mapping[UOp, Tile]) -> float:
     """Return the estimated cycles of nests under the tiles `given`."""
 
 def charge(nest: NestCost, given: Mapping[UOp, Tile]) -> float:
-    """Return the factor on a nest's cycles for the code size of the copies of its body."""
+    """Return the factor by which the code size of its body's copies raises the cycles of a nest."""

@@ -39,7 +39,10 @@ cdef class MachineModel:
 
 
 cpdef Whole vectors_of(Whole count, Whole lanes):
-    """Return the number of vectors for `count` elements, the rest in power-of-two vectors."""
+    """Return the number of vectors for `count` elements.
+
+    Elements that do not fill a vector are in narrower vectors, of power-of-two lengths.
+    """
     cdef Whole vectors = count // lanes, narrow = count % lanes
     while narrow:
         vectors += narrow & 1
@@ -93,7 +96,7 @@ cdef class Tiles:
             return whole
         if lanes == 1:
             return whole + min(1.0, <double> (rest + 1) / <double> factor)
-        # The rest costs more than its share: sums of fewer vectors wait for each other.
+        # A partial iteration costs more than its share: its few sums wait for each other.
         return whole + min(1.0, (<double> vectors_of(rest, lanes) + 0.25) * lanes / factor)
 
     cdef double registers(self, array.array loops, int along, signed char *left_out) noexcept:
@@ -107,7 +110,10 @@ cdef class Tiles:
         return total
 
     cdef double values(self, int at, int along) noexcept:
-        """Return the values along a loop's tile: elements if another loop is vectorized."""
+        """Return the number of values along the tile of a loop.
+
+        If another loop is vectorized (`along`), the values are elements; else they are vectors.
+        """
         return self.factor(at) if along >= 0 and at != along else self.at_once(at)
 
     cdef int vector(self, array.array loops) noexcept:
@@ -146,7 +152,7 @@ cdef class Load:
         return False
 
     cdef bint reads_across(self, int vector, Tiles tiles) noexcept:
-        """Return whether the array that it reads is vectorized along another loop."""
+        """Return whether the array that this LOAD reads is vectorized along another loop."""
         cdef int i, at
         for i in range(Py_SIZE(self.around)):
             at = self.around.data.as_ints[i]
@@ -306,10 +312,11 @@ cdef class NestCost:
             packed = 1.0
             for i in range(Py_SIZE(self.around)):
                 packed = max(packed, tiles.wide(self.around.data.as_ints[i]))
-            # Reducing pairs costs three instructions per result; a lone vector, two per round.
+            # Vectors that are reduced in pairs cost three instructions per result; one that is
+            # reduced alone costs two per round.
             cost += self.singles * (3.0 if packed > 1 else 2.0 * max(1, self.rounds()) + 3.0)
         if self.is_interleaved:
-            # Interleaved rows wait together.
+            # The rows of a tile are reduced at the same time, so only one of them waits per round.
             cost += self.tiled() * model.fold_cycles * self.rounds()
         # One accumulator per sum is needed in any case.
         # Scalars that stay in registers also serve as the reserved temporaries.
@@ -426,7 +433,7 @@ cdef class NestCost:
         return count > floor(sets * model.l1_bytes / (model.cache_sets * model.line))
 
     cdef double charge(self) noexcept:
-        """Return the factor on the cycles for the code size of copies of the body."""
+        """Return the factor by which the code size of the copies of the body raises the cycles."""
         cdef double charge = 1.0, written
         cdef int i
         for i in range(Py_SIZE(self.around)):

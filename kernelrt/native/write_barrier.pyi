@@ -38,7 +38,7 @@ def history_version() -> int:
     """Return the `cached_steady` of nodes that read no storage that was ever written."""
 
 def forget_history() -> None:
-    """Reset the history: no storage was written yet."""
+    """Forget all writes: from now on no storage counts as written."""
 
 def latest_lazy(
     registry: HandleRegistry, most: int, chosen: Collection[int]
