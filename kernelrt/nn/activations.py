@@ -48,7 +48,7 @@ class _InPlace(_Function):
     Parameters
     ----------
     inplace : bool
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
     """
 
     def __init__(self, inplace: bool = False) -> None:
@@ -71,7 +71,7 @@ class _AlongAxis(_Function):
 
 
 class _Shrinking(_Function):
-    """Base of activations with a formula of its own for the elements from ``-lambd`` to ``lambd``.
+    """Base of activations that treat elements from ``-lambd`` to ``lambd`` differently from others.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class _Exponential(_Function):
     alpha : float
         Scale of the part below 0.
     inplace : bool
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
     """
 
     _arguments = ("alpha",)
@@ -110,7 +110,7 @@ class ReLU(_InPlace):
     Parameters
     ----------
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class ReLU6(_InPlace):
     Parameters
     ----------
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class SELU(_InPlace):
     Parameters
     ----------
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Notes
     -----
@@ -171,7 +171,7 @@ class SiLU(_InPlace):
     Parameters
     ----------
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -190,7 +190,7 @@ class Mish(_InPlace):
     Parameters
     ----------
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -209,7 +209,7 @@ class Hardswish(_InPlace):
     Parameters
     ----------
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -228,7 +228,7 @@ class Hardsigmoid(_InPlace):
     Parameters
     ----------
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -310,7 +310,7 @@ class Tanhshrink(_Function):
 
 
 class ELU(_Exponential):
-    """Apply the exponential linear unit: x if positive, else ``alpha * (exp(x) - 1)``.
+    """Apply the exponential linear unit: x if x > 0, otherwise ``alpha * (exp(x) - 1)``.
 
     Input and output have the same, arbitrary shape.
 
@@ -319,7 +319,7 @@ class ELU(_Exponential):
     alpha : float, default 1.0
         Scale of the part below 0, which approaches ``-alpha``.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -331,7 +331,7 @@ class ELU(_Exponential):
 
 
 class CELU(_Exponential):
-    """Apply the ELU with a continuous slope: x if positive, else ``alpha * (exp(x / alpha) - 1)``.
+    """Apply the ELU with a continuous slope: x if x > 0, else ``alpha * (exp(x / alpha) - 1)``.
 
     Input and output have the same, arbitrary shape.
 
@@ -340,7 +340,7 @@ class CELU(_Exponential):
     alpha : float, default 1.0
         Scale of the part below 0, which approaches ``-alpha``.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -400,7 +400,7 @@ class Softshrink(_Shrinking):
 
 
 class LeakyReLU(_Function):
-    """Apply the leaky rectified linear unit: x if positive, else ``negative_slope * x``.
+    """Apply the leaky rectified linear unit: x if x > 0, otherwise ``negative_slope * x``.
 
     Input and output have the same, arbitrary shape.
 
@@ -409,7 +409,7 @@ class LeakyReLU(_Function):
     negative_slope : float, default 0.01
         Slope below 0.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -425,17 +425,17 @@ class LeakyReLU(_Function):
 
 
 class RReLU(_Function):
-    """Apply the randomized leaky ReLU: x if positive, else x times a slope.
+    """Apply the randomized leaky ReLU: x if x > 0, otherwise x times a slope.
 
-    Input and output have the same, arbitrary shape. In training a random slope is drawn for each
-    element; else the slope is the mean of the bounds.
+    Input and output have the same, arbitrary shape. In training mode, a random slope is drawn for
+    each element. In evaluation mode, the slope is the mean of `lower` and `upper`.
 
     Parameters
     ----------
     lower, upper : float, default 1/8 and 1/3
         Bounds of the slopes.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Raises
     ------
@@ -473,7 +473,7 @@ class Hardtanh(_Function):
     min_val, max_val : float, default -1.0 and 1.0
         Lower and upper bound.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Raises
     ------
@@ -511,7 +511,7 @@ class Threshold(_Function):
     value : float
         Replacement of the others.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -682,9 +682,10 @@ class Softmax2d(Module):
 
 
 class PReLU(Module):
-    """Apply the parametric ReLU: x if positive, else x times a learned slope.
+    """Apply the parametric ReLU: x if x > 0, otherwise x times a learned slope.
 
-    Input and output have shape ``(*)``, or ``(batch, num_parameters, *)`` with several slopes.
+    Input and output have the same shape: ``(batch, num_parameters, *)`` if there are several
+    slopes, any shape if there is one.
 
     Parameters
     ----------
@@ -719,7 +720,7 @@ class PReLU(Module):
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map ``(*)``, or ``(batch, num_parameters, *)`` with several slopes, to the same shape."""
+        """Apply the activation to each element. The result has the shape of `input`."""
         return input.prelu(self.weight)
 
     def extra_repr(self) -> str:

@@ -82,7 +82,7 @@ class MultiheadAttention(Module):
     Raises
     ------
     ShapeError
-        `embed_dim` is not a multiple of `num_heads`, or `dropout` is no probability; in a call:
+        `embed_dim` is not a multiple of `num_heads`, or `dropout` is not from 0 to 1; in a call:
         inputs or masks have other shapes.
 
     Notes

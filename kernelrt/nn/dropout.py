@@ -26,7 +26,7 @@ class _Dropout(Module):
     p : float
         Probability, from 0 to 1.
     inplace : bool
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
     """
 
     _function: ClassVar[Callable[..., Tensor]]
@@ -53,7 +53,7 @@ class Dropout(_Dropout):
     p : float, default 0.5
         Probability of zeroing an element, from 0 to 1.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Raises
     ------
@@ -89,7 +89,7 @@ class Dropout1d(_Dropout):
     p : float, default 0.5
         Probability of zeroing a channel, from 0 to 1; the others are scaled by ``1 / (1 - p)``.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class Dropout2d(_Dropout):
     p : float, default 0.5
         Probability of zeroing a channel, from 0 to 1; the others are scaled by ``1 / (1 - p)``.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class Dropout3d(_Dropout):
     p : float, default 0.5
         Probability of zeroing a channel, from 0 to 1; the others are scaled by ``1 / (1 - p)``.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------
@@ -159,7 +159,7 @@ class AlphaDropout(_Dropout):
     p : float, default 0.5
         Probability of dropping an element, from 0 to 1. With 1, all elements become 0.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Notes
     -----
@@ -187,7 +187,7 @@ class FeatureAlphaDropout(_Dropout):
     p : float, default 0.5
         Probability of dropping a channel, from 0 to 1. With 1, all elements become 0.
     inplace : bool, default False
-        Accepted for compatibility: the input never changes, and the result is returned.
+        Accepted for compatibility, without effect: the input never changes.
 
     Examples
     --------

@@ -183,7 +183,8 @@ def _check_name(name: str, *, safe: bool) -> None:
         length = len(name.encode())
     except UnicodeEncodeError:
         raise StateError(
-            f"state: {name!r} is not a valid name: UTF-8 cannot encode a lone surrogate"
+            f"state: {name!r} is not a valid name, because UTF-8 cannot encode a lone "
+            "surrogate; rename the tensor"
         ) from None
     why = None
     if safe and name == _METADATA:
@@ -194,7 +195,9 @@ def _check_name(name: str, *, safe: bool) -> None:
         why = f"names in archives have at most {_MOST_NAME} bytes and no null characters"
     if why is not None:
         shown = name if len(name) < 100 else f"{name[:100]}..."
-        raise StateError(f"state: a tensor cannot have the name {shown!r} in this file: {why}")
+        raise StateError(
+            f"state: a tensor cannot have the name {shown!r} in this file, because {why}; rename it"
+        )
 
 
 def _lost(state: object) -> Iterator[tuple[str, object]]:
@@ -315,7 +318,10 @@ class _LackingTypeError(ValueError):
 
 def _check_total(total: int, most: int | None) -> None:
     if most is not None and total > most:
-        raise StateError(f"max_bytes: the tensors take {total} bytes, but the limit is {most}")
+        raise StateError(
+            f"max_bytes: expected tensors of at most {most} bytes, not {total}; pass a larger "
+            "max_bytes if you trust the file"
+        )
 
 
 # ---- NumPy archives
@@ -433,7 +439,7 @@ def _write_safetensors(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
     if len(text) > _MOST_HEADER:
         raise StateError(
             f"state: names and shapes take {len(text)} bytes, but the header of a .safetensors "
-            f"file has at most {_MOST_HEADER}"
+            f"file has at most {_MOST_HEADER}; write parts of the state to several files"
         )
     file.write(len(text).to_bytes(8, "little") + text)
     for array in arrays:

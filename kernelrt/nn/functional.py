@@ -76,7 +76,7 @@ def dropout(
     training : bool, default True
         Whether to apply dropout at all.
     inplace : bool, default False
-        Accepted for compatibility: `input` never changes, and the result is returned.
+        Accepted for compatibility, without effect: `input` never changes.
 
     Returns
     -------

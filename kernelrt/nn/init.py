@@ -173,7 +173,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     ----------
     tensor : Tensor of floats, shape (out, in, ...)
         Tensor to overwrite. ``fan_out`` is the size of axis 0, and ``fan_in`` that of axis 1, each
-        times the sizes of all later axes.
+        times the sizes of the axes after axis 1.
     gain : float, default 1.0
         Factor of the standard deviation; see :func:`calculate_gain`.
 

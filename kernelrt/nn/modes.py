@@ -111,7 +111,7 @@ def noted(observed: Observations) -> list[AttributeRead]:
 
     For an attribute that the function set before it read it, two cases differ. If the attribute has
     its original value again at the end, the original value is returned, because a replay leaves the
-    attribute as it was. Otherwise the value that the function read is returned.
+    attribute as it was. Otherwise the value that the function read, if any, is returned.
     """
     found = {key: AttributeRead(*item) for key, item in observed.items() if len(key) == 2}
     for key, item in observed.items():

@@ -242,7 +242,7 @@ class _InstanceNorm(_Statistics):
     _tracks = False
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map ``(batch, num_features, *)``, or without batch, to the same shape."""
+        """Map ``(batch, num_features, *)`` to the same shape; the batch may be missing."""
         single = input.ndim == self._ndims[0]
         self._check(input, 0 if single else 1)
         x = input.unsqueeze(0) if single else input

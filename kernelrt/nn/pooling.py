@@ -53,7 +53,7 @@ class _MaxPool(_Pool):
         self.return_indices = flag(return_indices, "return_indices")
 
     def forward(self, input: Tensor) -> Any:
-        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *counts)`` of windows."""
+        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *counts)``, one per window."""
         return getattr(input, self._function)(
             self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
             self.return_indices,
@@ -170,7 +170,7 @@ class _AvgPool(_Pool):
         self.divisor_override = divisor_override
 
     def forward(self, input: Tensor) -> Any:
-        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *counts)`` of windows."""
+        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *counts)``, one per window."""
         given = (
             self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
         )  # fmt: skip
@@ -287,7 +287,7 @@ class _PowerPool(_Pool):
         self.kernel_size, self.stride = w.kernel, w.stride
 
     def forward(self, input: Tensor) -> Any:
-        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *counts)`` of windows."""
+        """Map ``(batch, channels, *sizes)`` to ``(batch, channels, *counts)``, one per window."""
         return getattr(input, self._function)(
             self.norm_type, self.kernel_size, self.stride, self.ceil_mode
         )

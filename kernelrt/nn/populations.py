@@ -33,7 +33,7 @@ __all__ = ["Population", "stack_modules", "stacked_tensors"]
 
 
 class Population(Module):
-    """Several modules of the same class stacked into one; axis 0 of its tensors is the members.
+    """Several modules of the same class, stacked into one along a new axis 0 of the tensors.
 
     Calling it calls all members at once, each with its slice of the inputs, like
     :func:`kernelrt.vmap`. Its parameters are trained like those of any module: elementwise
@@ -242,7 +242,9 @@ class Population(Module):
     def _place(self, index: object) -> int:
         place = integer(index, "index")
         if not -self._count <= place < self._count:
-            raise ShapeError(f"index: {place} is out of range for {self._count} members")
+            raise ShapeError(
+                f"index: expected a member from {-self._count} to {self._count - 1}, not {place}"
+            )
         return place % self._count
 
     def extra_repr(self) -> str:

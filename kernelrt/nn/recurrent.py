@@ -288,7 +288,7 @@ class RNN(_Recurrent):
     Raises
     ------
     ShapeError
-        A size is below 1, `dropout` is no probability, or `nonlinearity` is unknown; in a
+        A size is below 1, `dropout` is not from 0 to 1, or `nonlinearity` is unknown; in a
         call: input, states or lengths have another shape, or there are no steps.
 
     Examples

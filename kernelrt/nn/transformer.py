@@ -448,7 +448,7 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, dtype: object = dt.float32) -> Tensor:
-        """Return a causal mask of shape (sz, sz): minus infinity at later positions, else 0.
+        """Return a causal mask of shape (sz, sz): minus infinity at later positions, 0 elsewhere.
 
         Parameters
         ----------

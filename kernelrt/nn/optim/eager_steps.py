@@ -79,7 +79,7 @@ class Steps:
         numbers : hashable
             Python values that the update depends on.
         """
-        if state.local.nonfinite:  # debug_nans checks each operation; the plan has none of them
+        if state.local.nonfinite:  # debug_nans checks each operation, a cached plan does not
             self._update(active)
             return
         key = numbers, tuple([(i, id(param)) for i, param, _ in active])

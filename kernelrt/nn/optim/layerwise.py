@@ -235,7 +235,7 @@ class Adafactor(Optimizer):
         self, group: Group, i: int, grad: Tensor, fresh: Tensor, floor: float,
         new: list[tuple[Tensor, Tensor]],
     ) -> Tensor:  # fmt: skip
-        """Return the running mean of squares; append its assignments to `new`."""
+        """Return the running mean of squares; append the new values of its state to `new`."""
         found = {name: group.zeros(name)[i] for name in ("row_var", "col_var", "variance")}
         if grad.ndim < 2:
             held = found["variance"]

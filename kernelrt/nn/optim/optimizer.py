@@ -595,7 +595,7 @@ def _check_params(params: object, name: str, others: Iterable[Tensor]) -> list[T
                 "create it with requires_grad=True"
             )
         if id(param) in seen:
-            raise ShapeError(f"{name}[{i}]: the same tensor is given twice")
+            raise ShapeError(f"{name}[{i}]: the same tensor is given twice; pass it once")
         seen.add(id(param))
         checked.append(param)
     if not checked:

@@ -128,7 +128,8 @@ class Group(MutableMapping[str, Any]):
     def __delitem__(self, name: str) -> None:
         if name in self._rules or name in ("lr", "params"):
             raise UnknownNameError(
-                f"{name}: the key cannot be deleted, because every parameter group needs it"
+                f"{name}: the key cannot be deleted, because every parameter group needs it; "
+                "set another value instead"
             )
         self._check_untraced(name)
         if self.__dict__.pop(_KEPT + name, modes.MISSING) is modes.MISSING:

@@ -241,7 +241,10 @@ def _own(module: Module, name: str) -> Tensor:
         raise DTypeError(f"module: expected a Module, not {type(module).__name__}")
     weight = module.__dict__.get(name)
     if not isinstance(weight, Tensor) or not is_parameter(weight):
-        raise StateError(f"name: {type(module).__name__} has no parameter {name!r} as an attribute")
+        raise StateError(
+            f"name: expected the name of a parameter that {type(module).__name__} holds itself, "
+            f"not {name!r}"
+        )
     if not weight.ndim:
         raise ShapeError(f"name: expected a weight of at least one axis, but {name!r} is a scalar")
     return weight
@@ -252,7 +255,8 @@ def _restore(module: M, name: str, kind: type[_Norm]) -> M:
     found = computed_by(module, name) if isinstance(given, Module) else None
     if not isinstance(found, kind):
         raise StateError(
-            f"name: {name!r} of {type(module).__name__} is not computed by this normalization"
+            f"name: expected an attribute of {type(module).__name__} that this normalization "
+            f"computes, not {name!r}"
         )
     sources = [f"{name}_{end}" for end in found.ends]
     for source in sources:

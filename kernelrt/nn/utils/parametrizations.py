@@ -23,7 +23,10 @@ M = TypeVar("M", bound=Module)
 def _weight(module: Module, name: str) -> Tensor:
     found = getattr(module, name, None)
     if not isinstance(found, Tensor):
-        raise StateError(f"name: {type(module).__name__} has no tensor {name!r}")
+        raise StateError(
+            f"name: {type(module).__name__} has no tensor {name!r}; pass the name of an attribute "
+            "that is a tensor"
+        )
     return found
 
 

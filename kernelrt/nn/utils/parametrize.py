@@ -107,7 +107,7 @@ class ParametrizationList(Module):
         if isinstance(made, tuple | list):
             raise StateError(
                 "parametrization: right_inverse returns several tensors, but only the first "
-                "parametrization of a tensor may do that"
+                "parametrization of a tensor may do that; return one tensor"
             )
         self.right_inverse(made)
         self._steps = (*self._steps, step)
@@ -256,7 +256,10 @@ def register_parametrization(
         return module
     value = module.__dict__.get(tensor_name)
     if not isinstance(value, Tensor):
-        raise StateError(f"tensor_name: {type(module).__name__} has no tensor {tensor_name!r}")
+        raise StateError(
+            f"tensor_name: {type(module).__name__} has no tensor {tensor_name!r}; pass the name of "
+            "an attribute that is a tensor"
+        )
     made = ParametrizationList(parametrization, value, unsafe)
     delattr(module, tensor_name)
     held = module.__dict__.get(_HELD)
@@ -322,7 +325,8 @@ def remove_parametrizations(
     """
     if not is_parametrized(module, tensor_name):
         raise StateError(
-            f"tensor_name: {tensor_name!r} of {type(module).__name__} is not parametrized"
+            f"tensor_name: {tensor_name!r} of {type(module).__name__} is not parametrized; "
+            f"parametrized are: {', '.join(_lists(module)) or 'none'}"
         )
     made = _lists(module)[tensor_name]
     original = made.originals[0]
