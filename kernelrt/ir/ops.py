@@ -238,7 +238,7 @@ class Op(enum.IntEnum):
 
 
 for _op in Op:
-    # Members as plain attributes, as in Python 3.12: before, each access is a Python call.
+    # Make members plain attributes, as Python 3.12 does. Before, each access runs Python code.
     type.__setattr__(Op, _op.name, _op)
 
 

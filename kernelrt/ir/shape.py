@@ -250,7 +250,9 @@ def _possible(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         size = d.vmax if isinstance(d, UOp) else d
         if size < 0 or (isinstance(d, UOp) and d.vmin < 0 and span(d)[0] < 0):
             if isinstance(d, int):
-                raise ShapeError(f"shape: size {d} of {format_shape(shape)} is negative")
+                raise ShapeError(
+                    f"shape: expected sizes of at least 0, not {d} in {format_shape(shape)}"
+                )
             raise ShapeError(
                 f"shape: size {format_size(d)} of {format_shape(shape)} may be negative; narrow "
                 "the bounds of its Variables"

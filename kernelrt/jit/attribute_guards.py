@@ -284,7 +284,7 @@ class Guards:
     def _class_attributes(self, cls: type) -> dict[str, bool]:
         """Guard the named attributes of a class and its bases.
 
-        Return each name with whether an instance attribute shadows it.
+        Return a mapping: each name -> whether an instance attribute shadows it.
         """
         known = self._of_classes.get(cls)
         if known is None:

@@ -132,7 +132,8 @@ def generalize(
         for axis, variable in axes.items():
             if not -len(shape) <= axis < len(shape):
                 raise ShapeError(
-                    f"{name}: dynamic names axis {axis}, but the argument has {len(shape)} axes"
+                    f"{name}: dynamic names axis {axis}, but the argument has {len(shape)} axes; "
+                    "leave out this axis"
                 )
             size = shape[axis]
             assert isinstance(size, int)
@@ -271,7 +272,7 @@ class SizeHistory:
         self._kinds.clear()
 
     def known(self, call: Call, actual: tuple[Spec, ...]) -> tuple[Spec, ...] | None:
-        """Return specs with Variables for sizes if a known form fits these sizes, else None."""
+        """Return specs with Variables for sizes; None if no known form fits these sizes."""
         kind = self._kinds.get(_key(call, actual))
         if kind is None:
             return None

@@ -236,7 +236,7 @@ class JitFunction(Epochs[R]):
             result = what(variant, replay, leaves)
             if result is not MISMATCH:
                 return variant, result
-            if variant.fits():  # then state moved in memory; else another thread changed it
+            if variant.fits():  # if so, state moved in memory; if not, another thread changed it
                 self._drop(variant)
         raise JitError(
             f"{self._name}: in each of {MOST_ATTEMPTS} attempts, the state that the function reads "
@@ -582,7 +582,9 @@ class JitFunction(Epochs[R]):
         return bound
 
     def __set__(self, instance: object, value: object) -> None:
-        raise AttributeError(f"{self._name} is a jitted method and cannot be replaced")
+        raise AttributeError(
+            f"{self._name} is a jitted method and cannot be replaced; use another attribute name"
+        )
 
     @property
     def __wrapped_function__(self) -> Callable[..., R]:
@@ -596,7 +598,7 @@ class JitFunction(Epochs[R]):
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.instance is not None:
             return _jitted_method, (self.instance, self._attribute)
-        path: str = getattr(self, "__qualname__", "")  # partial functions have none
+        path: str = getattr(self, "__qualname__", "")  # a partial function has no __qualname__
         if _named(self.__module__, path) is self:
             return path  # pickled by name, as functions are
         return _jitted, (self._fn, self._options())

@@ -107,7 +107,9 @@ class ClosureWalk:
         self._mentioned = self._follow(roots)
 
     def _follow(self, found: Iterable[tuple[Where, object]]) -> set[str]:
-        """Visit the code that may run, then other code. Return the attributes that code mentions.
+        """Visit the code that may run, then other code.
+
+        Return the names of attributes that the code that may run mentions.
 
         A method may run if code that may run mentions its name. Variables that only other methods
         read, such as the counter of the loop that calls the function, do not matter.

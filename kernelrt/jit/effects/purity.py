@@ -1,4 +1,4 @@
-"""Check functions that run once for all replays, iterations or batch elements for side effects.
+"""Find side effects of functions that run once for all replays, iterations or batch elements.
 
 Their computations become a graph, which runs as often as necessary. Attributes that they set,
 counters that they increment and random numbers that they draw elsewhere belong to that one call.
