@@ -154,8 +154,8 @@ class Buffer(Exporter):
         nbytes = size * dtype.itemsize
         if size < 0 or offset < 0 or offset + nbytes > self.nbytes:
             raise ShapeError(
-                f"view: bytes {offset} to {offset + nbytes} are outside the buffer, which has "
-                f"{self.nbytes} bytes"
+                f"view: expected a part of the buffer, which has {self.nbytes} bytes, not bytes "
+                f"{offset} to {offset + nbytes}; pass a smaller offset or size"
             )
         # Owned memory is aligned for every element type; borrowed memory may start anywhere.
         start = self.offset if self._storage.owned else self.address
@@ -234,7 +234,10 @@ class Buffer(Exporter):
             The type of `source` does not cast safely.
         """
         if self.readonly:
-            raise BufferError("copyin: the buffer wraps read-only memory and cannot be filled")
+            raise BufferError(
+                "copyin: expected a writable buffer, but this one wraps read-only memory; copy "
+                "to a new buffer"
+            )
         if isinstance(source, Buffer):
             array, found = source.content(), source.dtype
         elif _has_memory(source):
@@ -331,7 +334,8 @@ class Buffer(Exporter):
         if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
             if copy is False:
                 raise ValueError(
-                    f"copy: converting a buffer of {array.dtype} to {np.dtype(dtype)} needs a copy"
+                    f"copy: converting a buffer of {array.dtype} to {np.dtype(dtype)} needs a "
+                    "copy; leave out copy=False"
                 )
             return array.astype(array.dtype if dtype is None else dtype, copy=True)
         return array
@@ -439,7 +443,8 @@ def _as_array(source: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], D
     if dtype is not None:
         if array.nbytes % dtype.itemsize:
             raise ShapeError(
-                f"source: {array.nbytes} bytes are not a whole number of {dtype.name} elements"
+                f"source: expected a whole number of {dtype.name} elements, not {array.nbytes} "
+                "bytes"
             )
         return array, dtype
     return array, dt.bfloat16 if bfloat16 else dt.from_numpy(array.dtype, "source")

@@ -122,7 +122,9 @@ class ProgramSpec:
             raise SpecError(f"add_var: expected a Variable, not {var!r}")
         name = var.arg[0]
         if any(v.arg[0] == name and v is not var for v in self.vars):
-            raise SpecError(f"add_var: two different Variables are called {name!r}")
+            raise SpecError(
+                f"add_var: two different Variables are called {name!r}; use one, or two names"
+            )
         if var not in self.vars:
             self.vars.append(var)
         if name not in self.var_names:
@@ -358,6 +360,6 @@ def _check_sizes(argument: str, sizes: Sizes) -> Sizes:
 
 def _check_var_names(names: Sequence[str]) -> None:
     if len(set(names)) != len(names):
-        raise SpecError(f"var_names: {list(names)} names a variable twice")
+        raise SpecError(f"var_names: {list(names)} names a variable twice; name it once")
     if CORE_ID in names[:-1]:
         raise SpecError(f"var_names: {CORE_ID} must come last, not as in {list(names)}")

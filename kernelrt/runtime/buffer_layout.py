@@ -88,12 +88,13 @@ class Layout:
         stop = byte_offset + size * dtype.itemsize
         if byte_offset < 0 or size < 0 or stop > whole.nbytes:
             raise PlanBuildError(
-                f"view: bytes {byte_offset} to {stop} exceed buffer {base} of {whole.nbytes} bytes"
+                f"view: expected a part of buffer {base}, which has {whole.nbytes} bytes, not "
+                f"bytes {byte_offset} to {stop}"
             )
         if byte_offset % dtype.itemsize:
             raise PlanBuildError(
-                f"view: byte_offset {byte_offset} is not a multiple of the {dtype.itemsize} "
-                f"bytes of {dtype.name}"
+                f"view: byte_offset: expected a multiple of the {dtype.itemsize} bytes of "
+                f"{dtype.name}, not {byte_offset}"
             )
         root, start = self.root(base)
         part = Entry(size, dtype, None, root, start + byte_offset, whole.protected)

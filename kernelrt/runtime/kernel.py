@@ -169,7 +169,7 @@ class CachedKernel:
             if var.arg[0] not in known and var.arg[0] not in self.var_names:
                 raise PlanBuildError(
                     f"kernel {self.entry_point!r}: the launch size depends on {var.arg[0]!r}, "
-                    "which is not among its variables"
+                    "which is not among its variables; add it"
                 )
         if self.global_size[1:] != (1, 1):
             raise PlanBuildError(
@@ -526,7 +526,9 @@ def _slots(
     stored = sorted({whole("outs", slot) for slot in outs})
     bad = [slot for slot in stored if not 0 <= slot < slots]
     if bad:
-        raise PlanBuildError(f"kernel {name!r}: outs {bad} lie outside its {slots} slots")
+        raise PlanBuildError(
+            f"kernel {name!r}: outs: expected slots from 0 to {slots - 1}, not {bad}"
+        )
     return slots, tuple(stored)
 
 

@@ -58,7 +58,7 @@ def in_dependency_order(ops: Sequence[PreparedOp]) -> list[PreparedOp]:
     for i, op in enumerate(ops):
         if op.id in index:
             raise PlanBuildError(
-                f"{op.label}: the id {op.id} is taken by {ops[index[op.id]].label}"
+                f"{op.label}: the id {op.id} is taken by {ops[index[op.id]].label}; use another id"
             )
         index[op.id] = i
     waiting: list[int] = []
@@ -66,7 +66,7 @@ def in_dependency_order(ops: Sequence[PreparedOp]) -> list[PreparedOp]:
     for i, op in enumerate(ops):
         for dep in op.dependencies:
             if dep == op.id:
-                raise PlanBuildError(f"{op.label} depends on itself")
+                raise PlanBuildError(f"{op.label} depends on itself; remove this dependency")
             if dep not in index:
                 raise PlanBuildError(f"{op.label} depends on op {dep}, which does not exist")
             behind.setdefault(index[dep], []).append(i)
@@ -83,7 +83,9 @@ def in_dependency_order(ops: Sequence[PreparedOp]) -> list[PreparedOp]:
                 heapq.heappush(ready, j)
     if len(order) != len(ops):
         stuck = ", ".join(op.label for i, op in enumerate(ops) if waiting[i])
-        raise PlanBuildError(f"the dependencies form a cycle among: {stuck}")
+        raise PlanBuildError(
+            f"the dependencies form a cycle among these ops: {stuck}; remove a dependency"
+        )
     return order
 
 

@@ -684,7 +684,7 @@ class ExecutionPlan(PlanAccessors):
         )
 
     def _outermost(self) -> ExecutionPlan:
-        """Return the outermost plan that runs this one as a (nested) body; else the plan itself."""
+        """Return the outermost plan that runs this one as a body; this one if it is no body."""
         host = None if self._host is None else self._host()
         return self if host is None else host._outermost()  # noqa: SLF001
 

@@ -219,6 +219,6 @@ def merge_updates(given: object, keywords: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(key, str):
             raise VariableError(f"expected the name of a variable, not {name!r}")
         if key in out:
-            raise VariableError(f"variable {key!r} is given twice")
+            raise VariableError(f"variable {key!r} is given twice; pass it once")
         out[key] = value
     return out
