@@ -91,6 +91,6 @@ def new_result(cache: BlockCache, nbytes: int) -> Memory:
     """Return uninitialised memory for a result."""
 
 def settlement(handle: TensorBase, node: UOp, data: Memory) -> Fresh | None:
-    """Return `TensorBase._settlement` if no history, view or gradient is involved; else None."""
+    """Return `TensorBase._settlement`; None if a history, a view or a gradient is involved."""
 
 def _name_buffer(op: Op) -> None: ...

@@ -73,8 +73,9 @@ def gradient_operands(node: UOp) -> tuple[UOp, ...]:
 def lineage(node: UOp) -> bool | Severed:
     """Return whether a gradient of `node` reaches a leaf.
 
-    True if it reaches a leaf or a stale history. Else the Severed tag that it reaches, if there is
-    one, else False. The answer is cached in `cached_history`.
+    The result is True if the gradient reaches a leaf or a stale history. Otherwise it is the
+    Severed tag that the gradient reaches; False if there is none. The answer is cached in
+    `cached_history`.
     """
 
 def _name_ops(

@@ -70,7 +70,9 @@ def with_starred(
     name: str, several: tuple[str, ...], before: int, given: tuple[Any, ...],
     options: dict[str, Any],
 ) -> tuple[Any, ...]:
-    """Return the positional arguments, with the keyword `several`, taken from `options`, appended.
+    """Return `given`, followed by the value of a starred parameter that `options` gives.
+
+    The keyword is one of `several`, and is removed from `options`.
 
     At most `before` positional arguments may come with the keyword. Otherwise the values are given
     twice, which raises DTypeError.

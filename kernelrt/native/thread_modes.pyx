@@ -233,7 +233,7 @@ cpdef tuple several_of(object function):
 
 
 def with_starred(str name, tuple several, int before, tuple given, dict options):
-    """Return the positional arguments, with the keyword `several`, from `options`, appended."""
+    """Return `given`, followed by the value of a keyword in `several`, taken from `options`."""
     cdef tuple named = tuple([options.pop(other) for other in several if other in options])
     if len(given) + len(named) > before + 1:
         raise errors.DTypeError(f"{name}: {several[0]} is given twice; pass it once")
