@@ -1,9 +1,11 @@
-"""Fusion decisions: recompute a value at each use, once per kernel, or once into a buffer.
+"""Fusion decisions: compute a value at each use, once per kernel, or once into a buffer.
 
-:meth:`Decider.decide` is the only place that decides about a value; fusion.py unites whole kernels.
-It states its reason as a ``Decision``, which ``plan.explain()`` prints (runtime/plan_report.py).
-Decisions that do not depend on cost are in :meth:`Decider._obligation`. All others compare counted
-work with counted traffic; the reasons why a loop cannot be tiled are from tileability.py.
+:meth:`Decider.decide` is the only place that decides how a value is computed (fusion.py merges
+whole kernels). It gives its reason as a ``Decision``, which ``plan.explain()`` prints
+(runtime/plan_report.py). Some values must have a buffer whatever it costs:
+:meth:`Decider._obligation` finds those. All other decisions compare two estimates: the cycles of
+repeated computation, and the cycles of memory traffic. If a loop cannot be tiled, tileability.py
+gives the reason.
 """
 
 from __future__ import annotations
@@ -58,11 +60,17 @@ _OVERSIZE_PRICE = 4
 _FUNCTION = 12
 #: Maximum number of nodes below a function that are searched for sums.
 _MOST_SEEN = 64
-_SCALAR = "scalar before a short loop, or recomputed in each row: {:.3g} cycles, {:.3g} to store"
+_SCALAR = (
+    "computed in scalar code before a short loop, or again in each row: "
+    "{:.3g} cycles, {:.3g} to store"
+)
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 Choice = Literal["inline", "local", "global"]
 _KEPT = "{:.3g} evaluations, {:.3g} with a local array: {:.3g} cycles to repeat, {:.3g} to keep"
-_RECOMPUTED = "{:.3g} bytes are too many: each kernel computes rows, {:.3g} cycles, {:.3g} to store"
+_RECOMPUTED = (
+    "a buffer of {:.3g} bytes is too large, so each kernel computes the rows that it reads: "
+    "{:.3g} cycles, {:.3g} to store"
+)
 _ROW = "a row fits a local array of the kernel: {:.3g} cycles to keep, {:.3g} to store"
 _CONVERTED = "the contraction that reads it converts it while it packs or multiplies"
 _UNTILED = "{}: {{:.3g}} cycles without a register tile, {{:.3g}} to store"
@@ -70,7 +78,7 @@ _UNTILED = "{}: {{:.3g}} cycles without a register tile, {{:.3g}} to store"
 
 @dataclass(frozen=True, slots=True)
 class FusionDecision:
-    """Decision for one value.
+    """The decision how one value is computed.
 
     Attributes
     ----------
@@ -78,8 +86,8 @@ class FusionDecision:
         ``"inline"``: compute it at each use; ``"local"``: compute it once into a local array of
         the kernel that uses it in several passes; ``"global"``: compute it once into a buffer.
     host : (Group, Index) or None
-        A kernel that computes the value element by element anyway and also stores it; None for a
-        kernel of its own.
+        A kernel that computes the value element by element anyway, and now also stores it; None if
+        the value gets a kernel of its own.
     order : tuple of int or None
         Axes of the value, outermost first, if it is copied into another order.
     why : Decision or None
@@ -151,7 +159,7 @@ class Decider:
         Parameters
         ----------
         node : UOp
-            A node that is no BUFFER.
+            A node that is not a BUFFER.
         accesses : mapping
             For each kernel and index that uses it, the condition that covers all uses there.
         """
@@ -182,7 +190,7 @@ class Decider:
     # Decisions that no cost outweighs
 
     def _obligation(self, node: UOp, accesses: Accesses) -> str | None:
-        """Return the reason for a buffer that does not depend on cost, or None."""
+        """Return why `node` must have a buffer whatever it costs; None if it need not."""
         if any(group.size >= MOST_WRITTEN for group, _ in accesses):
             # This limits compile time, which the counted work does not include.
             return "the kernel that reads it has its maximum size"
@@ -206,7 +214,7 @@ class Decider:
     # Decisions by cost
 
     def _cheaper(self, node: UOp, accesses: Accesses) -> FusionDecision:
-        """Compare the work that recomputing at each use wastes with the traffic of a buffer."""
+        """Choose what is cheaper: to compute `node` again at each use, or to store it."""
         count = elements(node.shape)
         total = sum(group.evaluations(index) for group, index in accesses)
         wasted = self._repeated(node, total)
@@ -255,8 +263,9 @@ class Decider:
     def _kept(self, node: UOp, accesses: Accesses, traffic: float) -> FusionDecision | None:
         """Decide whether the one kernel that uses `node` in several passes keeps it in an array.
 
-        None if a buffer is cheaper, or if there can be no array: an array computes all elements,
-        so none may depend on a condition or fail.
+        Return None if a buffer is cheaper, or if no array is possible. All elements of an array are
+        computed, so an array is impossible if some are only needed under a condition, or if
+        computing one may fail.
         """
         (group, *others), indices = zip(*accesses, strict=True)
         if any(g is not group for g in others) or contraction_reuse(node):
@@ -278,7 +287,7 @@ class Decider:
         return FusionDecision(choice, why=Decision(node, choice, _KEPT, counts), axes=tuple(axes))
 
     def _may_keep(self, node: UOp, accesses: Accesses, axes: Sequence[int]) -> bool:
-        """Return whether the kernel of all `accesses` can keep `node` in an array over `axes`."""
+        """Return whether the one kernel in `accesses` can keep `node` in an array over `axes`."""
         if any(predicate is not None for predicate in accesses.values()) or node in self._checks:
             return False
         length = elements(tuple(node.shape[a] for a in axes))
@@ -292,8 +301,9 @@ class Decider:
     def _kept_row(self, node: UOp, accesses: Accesses, traffic: float) -> FusionDecision | None:
         """Decide whether a contraction that reads `node` row by row keeps each row in an array.
 
-        The array is filled before the row's results, so each element is computed as often as for
-        a buffer, but need not fit any cache. None if a buffer is cheaper or required.
+        The array is filled before the results of the row are computed. So each element of `node` is
+        computed as often as for a buffer, and `node` as a whole need not fit any cache. Return None
+        if a buffer is cheaper, or if no array is possible.
         """
         ((group, index),) = accesses
         if group.kind != "map" or not group.inside_contraction(index):
@@ -321,7 +331,8 @@ class Decider:
     def _kept_sums(self, node: UOp, accesses: Accesses) -> FusionDecision | None:
         """Decide whether a kernel that uses rows of a contraction in several passes keeps them.
 
-        Each row is computed once, so all passes use the same sums.
+        Each row is then computed once, into a local array, so all passes use the same sums. Return
+        None if a buffer is cheaper, or if no array is possible.
         """
         (group, *others), indices = zip(*accesses, strict=True)
         if len(indices) < 2 or any(g is not group for g in others):
@@ -342,7 +353,7 @@ class Decider:
     def _recomputed_rows(self, node: UOp, accesses: Accesses) -> FusionDecision | None:
         """Decide whether several kernels each recompute rows of `node`, to save a buffer.
 
-        None if there is no need, or if one of them cannot.
+        Return None if the buffer is small enough, or if one of the kernels cannot.
         """
         nbytes = elements(node.shape) * node.dtype.itemsize
         groups = dict.fromkeys(group for group, _ in accesses)
@@ -366,7 +377,7 @@ class Decider:
         return FusionDecision("local", why=why, array_axes=array_axes)
 
     def _may_repeat(self, node: UOp) -> bool:
-        """Return whether `node` checks no index and has the same bits in every kernel."""
+        """Return whether `node` checks no index, and every kernel computes the same bits for it."""
         if node in self._checks:
             return False
         if not depends_on_order(node):
@@ -374,7 +385,10 @@ class Decider:
         return elements(tuple(node.src[0].shape[a] for a in node.arg[1])) <= IN_ORDER
 
     def _row_of(self, node: UOp, group: Group, own: Accesses) -> tuple[int, ...] | None:
-        """Return the axes of a row array of `node` in `group`; () for none, None if impossible."""
+        """Return the axes of a local array in which `group` keeps a row of `node`.
+
+        Return () if `group` needs no array, None if it cannot compute the rows itself.
+        """
         if group.kind != "map":
             return None
         indices = [index for _, index in own]
@@ -398,7 +412,7 @@ class Decider:
         return tuple(axes) if reread_bytes < most else None
 
     def _keeping(self, node: UOp, group: Group, axes: Sequence[int]) -> float:
-        """Return the cycles of the traffic of local arrays over `axes`, one per row of `node`."""
+        """Return the cycles to write and read each row of `node` in a local array over `axes`."""
         length = elements(tuple(node.shape[a] for a in axes))
         nbytes = length * local_itemsize(node.dtype)
         rows = elements(node.shape) // max(1, length)
@@ -407,12 +421,12 @@ class Decider:
 
     @cached_property
     def _near(self) -> Mapping[UOp, float]:
-        """Work per element if values that a kernel uses in several passes are kept in arrays."""
+        """Cycles per element of each node, if kernels keep values that several passes use."""
         return self._prices.work_of(self._order, self._forced, kept=True).cycles
 
     @cached_property
     def _checks(self) -> set[UOp]:
-        """Nodes that check an index themselves or in operands without a buffer."""
+        """Nodes that check an index, or have an operand without a buffer that checks one."""
         found = {n for n in self._order if n.op is Op.BOUND}
         for node in self._order if found else ():
             if any(s in found and s not in self._forced for s in node.src):
@@ -420,19 +434,20 @@ class Decider:
         return found
 
     def _repeated(self, node: UOp, total: int) -> float:
-        """Return the wasted work if `node` is computed `total` times."""
+        """Return the cycles that are wasted if `total` elements of `node` are computed."""
         if node.op is Op.CAT:
             # A select computes all operands for each element.
             return sum(max(0, total - elements(s.shape)) * self._work[s] for s in node.src)
         return max(0, total - elements(node.shape)) * self._work[node]
 
     def _outside_vectors(self, node: UOp, accesses: Accesses) -> float:
-        """Return the wasted work of an expensive function that some loops do not change.
+        """Return the cycles that are wasted on an expensive function that is loop-invariant.
 
-        Before the innermost (vectorized) loop it is computed in scalar code, which overlaps with
-        the loop up to the loop's own time. In the innermost loop it is computed again for each
-        iteration of the outer loops that do not change it. A few multiplications do not justify a
-        buffer.
+        If the function is invariant in the innermost (vectorized) loop, it is computed before that
+        loop, in scalar code. This code overlaps with the loop, so it costs only the time by which
+        it exceeds the loop. If the function varies with the innermost loop but not with an outer
+        one, each iteration of the outer loop computes it again. A few multiplications do not
+        justify a buffer, so the result for a cheap function is 0.
         """
         work = self._work[node]
         if work < _FUNCTION * self._prices.multiplication or self._adds_up(node):
@@ -465,10 +480,10 @@ class Decider:
         return False
 
     def _copied(self, node: UOp, accesses: Accesses) -> FusionDecision | None:
-        """Decide whether a contraction reads a copy of a stored value in another order.
+        """Decide whether a contraction reads a copy of `node` in another memory order.
 
-        Contractions that fill an array row by row pack no panels, so their operands are reordered
-        once by a copy.
+        A contraction that fills a local array row by row does not pack its operands into panels.
+        So an operand in the wrong order is copied once.
         """
         if node.op not in MOVEMENT:
             return None
@@ -500,7 +515,7 @@ class Decider:
         return None
 
     def _in_blocks(self, node: UOp, group: Group, index: Index, filled: UOp) -> bool:
-        """Return whether `group` fills the rows in blocks, whose vectors run across the rows."""
+        """Return whether `group` fills an array in blocks of rows, with one row per vector lane."""
         row = group.row_around(index, filled) if filled in group.filling else None
         if row is None or any(r.src[0].op is not Op.CONST for r in (row, filled)):
             return False
@@ -508,7 +523,7 @@ class Decider:
         return bool(row_blocks(*sizes, self._prices.lanes(node.dtype)))
 
     def _converts(self, node: UOp) -> bool:
-        """Return whether a contraction does the cast `node` anyway, or the cast takes no time."""
+        """Return whether a contraction converts its operand as `node` does, or `node` is free."""
         if node.op is not Op.CAST:
             return node.op is Op.BITCAST
         before, after = node.src[0].dtype, node.dtype
@@ -554,6 +569,6 @@ class Decider:
 
 
 def _is_multiplied(node: UOp, group: Group, index: Index) -> bool:
-    """Return whether the contraction of `node` at `index` packs it or multiplies it unwidened."""
+    """Return whether `group` uses `node` at `index` in a contraction, or in a sum of integers."""
     whole = node.dtype.is_int and group.inside_reduction(index)
     return whole or group.inside_contraction(index)

@@ -1,4 +1,4 @@
-"""Uses of values in a kernel, each with its index and predicate, as plain data.
+"""Uses of values in a kernel, as plain data: the operand, its index and its predicate.
 
 Fusion pushes indices from consumers to producers once and records every use; lowering emits the
 record. An index that is itself read from a tensor is recorded as an ELEMENT (node, index): in
@@ -149,7 +149,7 @@ def _parts(
 
 
 def _picked(source: UOp, picks: Sequence[UOp], index: Index, indexer: Indexer) -> Index:
-    """Return the index that `picks` give; an ELEMENT stands for one that is read from data."""
+    """Return the index of `source` that `picks` select; an ELEMENT stands for data that is read."""
     out: list[UOp] = []
     for pick, dim in zip(picks, source.shape, strict=True):
         position = indexer.position(pick, index)
@@ -161,10 +161,10 @@ def _picked(source: UOp, picks: Sequence[UOp], index: Index, indexer: Indexer) -
 
 
 def _some_elements(node: UOp, index: Index, indexer: Indexer) -> UOp | None:
-    """Return the condition that no axis of `node`, and no loop over it, is empty; None if certain.
+    """Return the condition that no axis of `node`, and no loop over it, is empty.
 
-    A value may vary with fewer loops than the index it is read at. Then it is computed before the
-    other loops, even if they are empty.
+    Return None if that is certain. A value may vary with fewer loops than the index at which it is
+    read. Then it is computed before the other loops begin, even if they are empty.
     """
     sizes: dict[UOp, None] = {}
     for dim, position in zip(node.shape, index, strict=True):
@@ -179,12 +179,12 @@ def _some_elements(node: UOp, index: Index, indexer: Indexer) -> UOp | None:
 
 
 def picks_in(roots: Iterable[UOp]) -> list[UOp]:
-    """Return the placeholders of indices that are read from data, inner ones first."""
+    """Return the BOUNDs of ELEMENTs in `roots`: indices that are read from data, inner first."""
     return [n for n in toposort(roots) if n.op is Op.BOUND and n.src[0].op is Op.ELEMENT]
 
 
 def weakened(predicate: UOp, without: AbstractSet[UOp], indexer: Indexer) -> UOp | None:
-    """Return a condition that `predicate` implies, without the indices `without`."""
+    """Return a condition that `predicate` implies and that does not contain `without`."""
     if without.isdisjoint(picks_in([predicate])):
         return predicate
     if predicate.op is Op.AND:

@@ -1,10 +1,11 @@
 """Fusion: chooses the values that get a buffer, and the kernels that store them.
 
-Fusion traverses the graph once, consumers first. When it visits a node, it knows all kernels,
-indices and predicates that use the value. So it can decide how to compute the value from the cost
-of its uses (:mod:`.decide`), and record the operands that it needs (:mod:`.demand`). A stored value
-may share a kernel with others that are needed at the same elements. So a weight's gradient, its
-moments and its new value take one pass, as do an activation and its operand.
+Fusion traverses the graph once, consumers first. When it visits a node, it knows all uses of the
+node's value: the kernels, the indices and the predicates. From the cost of these uses it decides
+how the value is computed (:mod:`.decide`). It also records which operands are needed at which
+indices (:mod:`.demand`). One kernel may store several values of the same shape. For example, a
+weight's gradient, its Adam moments and its new value take one pass, as do an activation and its
+operand.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def fuse(
     Parameters
     ----------
     wanted : sequence of UOp
-        Nodes that must have a buffer (without reshapes on top).
+        Nodes that must have a buffer; none is a RESHAPE.
     committed : mapping
         BUFFERs of lasting state, by the node that is written to them.
     indexer : Indexer
@@ -108,7 +109,7 @@ def called_with(nodes: Iterable[UOp]) -> set[UOp]:
 
 
 def _portions(cat: UOp) -> Iterator[list[tuple[UOp, Dim]]]:
-    """Yield the operands of `cat` with their offsets, in portions of at most MOST_PARTS stores."""
+    """Yield lists of operands of `cat`, with offsets; a list needs at most MOST_PARTS stores."""
     portion: list[tuple[UOp, Dim]] = []
     start: Dim = 0
     stored = 0
@@ -128,7 +129,7 @@ def _just(predicate: UOp | None) -> _Predicates:
 
 
 def _current(requests: _Requests) -> _Requests:
-    """Return `requests` with merged groups, and their indices, replaced by the current groups."""
+    """Return `requests` in terms of current groups: merged groups and their loops are replaced."""
     for group, _ in requests:
         if group.now() is not group:
             break
@@ -231,7 +232,7 @@ class _Traversal:
     def _cover(
         self, node: UOp, use: tuple[Group, Index], predicates: _Predicates
     ) -> UOp | None:
-        """Return one predicate under which `node` is computed, or read, at a use."""
+        """Return one predicate that covers all `predicates` of `node` at a group and index."""
         if None in predicates:
             return None
         group, index = use
@@ -270,7 +271,7 @@ class _Traversal:
     # Kernels that store several values
 
     def _share_value(self, node: UOp, accesses: _Requests) -> None:
-        """Merge independent groups of one iteration space that use `node` at one index."""
+        """Merge independent groups that use `node` at the same index of equal iteration spaces."""
         by_index: dict[tuple[Index, Index], list[Group]] = {}
         for group, index in accesses:
             if group.kind == "map" and not group.inside_reduction(index):
@@ -392,7 +393,7 @@ class _Traversal:
             self._descend(node, group, group.natural, None)
 
     def _start_given(self, node: UOp) -> None:
-        """Start a call or region; if another result of it has one already, share that."""
+        """Start a call or region, or add `node` to the one that was started for another result."""
         run = node.op is Op.REGION
         key = node.arg.program if run else node.arg.callee, node.src
         known = self._runs.get(key)
@@ -408,7 +409,7 @@ class _Traversal:
                 self._request(operand, (group, (ZERO,) * len(operand.shape)))
 
     def _separate_pad(self, node: UOp) -> UOp | None:
-        """Return the PAD that `node` is, if its zeros are stored separately from the interior."""
+        """Return the PAD that `node` is or copies; None if its zeros get no STOREs of their own."""
         pad = node.src[0] if node.op is Op.CONTIGUOUS else node
         separate = pad.op is Op.PAD and is_static(pad.shape) and node not in self._committed
         return pad if separate and elements(pad.src[0].shape) else None

@@ -1,7 +1,7 @@
-"""Cost of tensor-level nodes in cycles, for fusion decisions.
+"""Costs of the nodes of a tensor graph in cycles, for fusion decisions.
 
-:mod:`kernelrt.device.costs` has the costs of an op, a byte and a launch. This module combines them
-for a graph.
+:mod:`kernelrt.device.costs` has the costs of one op, of one byte and of one kernel launch. This
+module adds them up for the nodes of a graph.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = [
     "written",
 ]
 
-#: A value is stored in the same kernel as another one if that has equally many elements, or at
-#: least this many for each of its elements.
+#: A value may be stored by the kernel of another value that has as many elements, or at least this
+#: many times as many.
 SHORT_LOOP = 8
 #: Reductions to this many elements or fewer do not keep several cores busy.
 FEW = 16
@@ -54,7 +54,8 @@ _MOST_CYCLES = 1e12
 #: Number of last-level caches that a buffer may fill before kernels recompute its rows instead.
 #: For attention's gradient of length 512 to 4096, recomputing takes 1.5 to 2 times as long.
 _MAX_BUFFER_CACHES = 4
-#: Number of second-level caches that an operand may fill if every few rows of the other read it.
+#: Size of an operand that may be read again for every few rows of the other operand, in units of
+#: the second-level cache.
 _MAX_REREAD_CACHES = 4
 #: Transfers for each byte written: its cache line is fetched before it is stored.
 _WRITTEN = 2
@@ -79,7 +80,10 @@ def elements(shape: tuple[Dim, ...]) -> int:
 
 
 def strip(node: UOp) -> UOp:
-    """Return `node` without the reshapes on top of it: the same elements in the same order."""
+    """If `node` is a chain of reshapes, return the node below the chain; else return `node`.
+
+    Both have the same elements in the same order.
+    """
     while node.op is Op.RESHAPE:
         node = node.src[0]
     return node
@@ -93,8 +97,8 @@ class Work(NamedTuple):
     cycles : dict
         Cycles for one element of each node, starting from stored values.
     last : set
-        Elementwise nodes that are the only users of a value which gets its own kernel in any case.
-        If such a node is stored, that kernel stores it instead, so it costs no further launch.
+        Elementwise nodes that are the only users of a value that gets its own kernel in any case.
+        That kernel can compute and store such a node, so to store it costs no further launch.
     """
 
     cycles: dict[UOp, float]
@@ -120,13 +124,12 @@ class Prices:
     scalar : int
         Cost of a scalar operation relative to one element of a vector operation.
     parallel : float
-        Minimum cycles of a reduction to few elements for which it gets its own kernel, so that the
-        kernel that uses it can be split over cores without repeating it.
+        Minimum cycles for which a reduction to few elements gets its own kernel. The kernel that
+        reads its results can then be split over cores without repeating the reduction.
     row_byte : float
-        Cycles per byte of a value that a buffer separates from its kernel: its rows leave the
-        cache before they are read again.
+        Cycles per byte of a buffer whose rows leave the cache before another kernel reads them.
     max_buffer_bytes : int
-        Size in bytes from which on buffers are avoided where possible.
+        Size in bytes above which a buffer is avoided where possible.
     shared_bytes : int
         A shared input of at least this many bytes does not stay in the first-level cache between
         kernels.
@@ -162,11 +165,11 @@ class Prices:
         return self._costs.spec.dot_parts(dtype) > 0
 
     def lanes(self, dtype: DType) -> int:
-        """Return the number of elements of `dtype`, as a local array holds them, in a vector."""
+        """Return the number of elements in a vector, if a local array holds values of `dtype`."""
         return self._costs.spec.lanes(local_itemsize(dtype))
 
     def spared(self, dtype: DType) -> float:
-        """Return the cycles per product that multiplying without widening saves."""
+        """Return the cycles per product saved by multiplying `dtype` without widening it."""
         parts = self._costs.spec.dot_parts(dtype)
         if not parts:
             return 0.0
@@ -192,17 +195,17 @@ class Prices:
         return per_byte * (_WRITTEN + min(reads, _FAR_READS)) * nbytes
 
     def is_stored(self, pad: UOp, reads: int) -> bool:
-        """Return whether storing a PAD's value is worth a kernel, for `reads` reads of elements."""
+        """Return whether a kernel that stores `pad` pays, for `reads` reads of its elements."""
         count = elements(pad.shape)
         repeated = (reads - count) * self._costs.element(Op.PAD, pad.dtype)
         return repeated > self.launch + self.traffic(count * pad.dtype.itemsize)
 
     def worth_storing(self, node: UOp) -> float:
-        """Return the cycles per element above which a buffer beats one recomputation."""
+        """Return the cycles per element of `node` above which storing beats computing it again."""
         return self.traffic(node.dtype.itemsize, out_of_cache=True)
 
     def worth_keeping(self, node: UOp) -> float:
-        """Return the cycles per element above which a local array beats one recomputation."""
+        """Return the cycles per element of `node` above which a local array beats recomputation."""
         return self.traffic(node.dtype.itemsize)
 
     def work_of(
@@ -210,9 +213,9 @@ class Prices:
     ) -> Work:
         """Return the cycles to compute one element of each node.
 
-        An expensive node with several consumers gets a buffer in any case, so consumers count it as
-        a read. A node with one consumer counts in full, since the consumer is the best place to
-        store the result.
+        An expensive node with several consumers gets a buffer in any case, so each consumer counts
+        only a load of it. For a node with one consumer, the consumer counts all its work: the two
+        are computed together.
 
         Parameters
         ----------
@@ -221,8 +224,8 @@ class Prices:
         stored : iterable of UOp
             Nodes that certainly have a buffer, so that they are read.
         kept : bool
-            Whether nodes with several consumers are kept in a local array of their kernel. They
-            need not be as expensive as for a buffer.
+            Whether a node with several consumers is kept in a local array, not in a buffer. An
+            array pays for cheaper nodes, too.
         """
         worth = self.worth_keeping if kept else self.worth_storing
         read = set(stored)
@@ -282,8 +285,9 @@ def written(node: UOp) -> int:
 
 
 def contraction_reuse(node: UOp) -> float:
-    """Return how often a contraction uses each element of its less reused operand, else 0.
+    """Return how often the contraction `node` uses each element of its less reused operand.
 
+    Return 0 if `node` is no contraction.
     A contraction is a sum of products of two operands that are both used more than once: a matrix
     product or a convolution. A matrix-vector product is an ordinary reduction.
     """
@@ -298,7 +302,7 @@ def contraction_reuse(node: UOp) -> float:
 
 
 def product_of(node: UOp) -> UOp:
-    """Return the term of a sum, below casts, reshapes and permutations."""
+    """Return the node that a sum adds up, below casts, reshapes and permutations."""
     product = node.src[0]
     while product.op in (Op.CAST, Op.RESHAPE, Op.PERMUTE):
         product = product.src[0]

@@ -36,7 +36,7 @@ class Frame:
     own : tuple of UOp
         RANGEs of the reduction, outermost first.
     depth : int
-        Nesting depth: 1 for a reduction inside no other.
+        Nesting depth: 1 for a reduction that is not inside another one.
     """
 
     outer: frozenset[UOp]
@@ -46,7 +46,7 @@ class Frame:
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Fusion group: the values that one kernel stores, in one iteration space.
+    """Fusion group: the values that one kernel stores, and the loops over their elements.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class Group:
         return tuple(out)
 
     def split(self, axis: int, operands: Iterable[tuple[UOp, Dim]]) -> None:
-        """Create loops over `operands` of a CAT along `axis`, given with their offsets.
+        """Create loops over the `operands` of a CAT along `axis`; each comes with its offset.
 
         Operands of the same shape share their loops.
         """
@@ -160,7 +160,7 @@ class Group:
         self._note_loops()
 
     def slabs(self, pad: UOp, order: Order) -> Iterator[Index]:
-        """Yield the indices of the zeros of `pad`, slab by slab.
+        """Cut the zeros of `pad` into slabs, create loops over each, and yield the slabs' indices.
 
         Parameters
         ----------
@@ -214,7 +214,8 @@ class Group:
     def reaches(self, goals: Collection[Group], barren: set[Group] | None = None) -> bool:
         """Return whether this group depends, directly or not, on any of `goals`.
 
-        `barren` contains groups that do not; the search adds the groups that it visits.
+        `barren` contains groups that are known not to. If the result is False, the search adds all
+        groups that it visited.
         """
         seen = {self} if barren is None else {self, *barren}
         stack = [self]
@@ -237,9 +238,9 @@ class Group:
         return found - {self}
 
     def absorb(self, other: Group) -> None:
-        """Merge `other`, of the same iteration space, into this group.
+        """Merge `other`, which has the same iteration space, into this group.
 
-        A reduction that both compute at one index keeps this group's loops.
+        If both groups compute a reduction at the same index, this group's loops for it are kept.
         """
         other._into = self
         names = other._names
@@ -272,7 +273,7 @@ class Group:
                 )
 
     def take(self, other: Group, indexer: Indexer) -> None:
-        """Add the record of `other`, which was merged into this group."""
+        """Add the values, arrays and reads of `other`, which was merged into this group."""
         at, gate_at = other.renamed, other.renamed_gate
         for (node, index), value in other.values.items():
             key = node, at(index)
@@ -305,7 +306,10 @@ class Group:
         return found
 
     def evaluated_over(self, index: Index) -> frozenset[UOp]:
-        """Return the RANGEs over which a value at `index` is computed, without invariant ones."""
+        """Return the RANGEs around the computation of a value at `index`, after hoisting.
+
+        The value is hoisted out of inner loops that it does not vary with.
+        """
         varying = self.ranges(index)
         frames = [self._frames[r] for r in varying if r in self._frames]
         if not frames:
@@ -338,9 +342,9 @@ class Group:
         return own
 
     def hold(self, node: UOp, indices: Sequence[Index], axes: Sequence[int]) -> Index:
-        """Keep `node` in a local array over `axes`, the axes in which `indices` differ.
+        """Keep `node` in a local array over `axes`, for reads at `indices`.
 
-        See :meth:`rows` and :meth:`row`.
+        :meth:`rows` and :meth:`row` find the axes.
 
         Returns
         -------
@@ -360,8 +364,8 @@ class Group:
     def rows(self, indices: Sequence[Index], shape: tuple[Dim, ...]) -> list[int] | None:
         """Return the axes in which `indices` differ, if each index runs over all of those axes.
 
-        None if they differ in another way, or if the indices of the other axes are not known
-        before the first of these loops begins.
+        Return None if the indices differ in another way, or if the indices of the other axes are
+        not known before the first of these loops begins.
         """
         axes: list[int] = []
         walked: set[UOp] = set()
@@ -382,10 +386,11 @@ class Group:
         return axes if all(r in common for r in self.loops if int(r.arg) <= last) else None
 
     def row(self, index: Index, shape: tuple[Dim, ...]) -> list[int] | None:
-        """Return the axes along which a reduction reads a whole row of a value, repeatedly.
+        """Return the axes along which a reduction reads whole rows of a value again and again.
 
-        It reads the same row again for loops that the value does not vary with. None if there are
-        no such axes or loops, or if the value varies with loops inside the reduction's.
+        It reads a row again for each iteration of a loop that the value does not vary with. Return
+        None if there are no such axes or loops, or if the value also varies with a loop inside the
+        reduction's loops.
         """
         axes = [a for a, i in enumerate(index) if i in self._frames]
         if any(index[a].src[0] is not as_uop(shape[a]) for a in axes):
@@ -400,14 +405,14 @@ class Group:
         return axes if known and len(common) < len(self.loops) else None
 
     def fills(self, index: Index) -> bool:
-        """Return whether the inner loops of `index` all fill local arrays (and there is one)."""
+        """Return whether `index` varies with reduction or array loops, all of which fill arrays."""
         inner = self.ranges(index) & self._frames.keys()
         return bool(inner) and inner <= self.filling
 
     def row_around(self, index: Index, filled: UOp) -> UOp | None:
-        """Return the innermost loop around `filled` that does not change what `index` reads.
+        """Return the innermost loop around `filled` that `index` does not vary with.
 
-        This loop numbers the rows of the array that is filled there.
+        The loop `filled` fills one row of an array in each iteration of the returned loop.
         """
         outer = self._frames[filled].outer - self.ranges(index)
         return max(outer, key=lambda r: int(r.arg), default=None)
@@ -422,14 +427,17 @@ class Group:
             self._frames[r] = frame
 
     def walk(self, index: Index) -> Index:
-        """Return `index` with its reduction loops renamed, to compare traversals of an input."""
+        """Return `index` with its reduction loops renumbered.
+
+        Two groups that traverse an input in the same order then have equal indices.
+        """
         inner = sorted(self.ranges(index) - set(self.natural), key=lambda r: int(r.arg))
         plain = {r: r.replace(arg=len(self.loops) + k) for k, r in enumerate(inner)}
         return tuple(substitute(index, plain))
 
     @property
     def reducing(self) -> AbstractSet[UOp]:
-        """Loops of reductions."""
+        """Loops of reductions, and loops that fill local arrays."""
         return self._frames.keys()
 
     def inside_reduction(self, index: Index) -> bool:
@@ -448,8 +456,8 @@ class Group:
     def walks(self, index: Index, shape: tuple[Dim, ...]) -> Order | None:
         """Return the order in which the outer loops visit all elements of a value of `shape`.
 
-        Such a value can be stored by this kernel, even if it does not vary with all loops. None if
-        the loops do not visit each element.
+        This kernel can store such a value, even if the value does not vary with all loops. Return
+        None if the loops do not visit each element.
         """
         if self.kind != "map":
             return None
@@ -479,7 +487,7 @@ def outside(index: Index, axes: Container[int]) -> Index:
 def _either(
     a: Value, b: Value, key: Key, inner: AbstractSet[UOp], indexer: Indexer
 ) -> Value:
-    """Merge two computations of one node at one index, so that the result covers all uses."""
+    """Merge two records of one node at one index; the predicates of the result cover both."""
     uses = tuple(
         x._replace(
             predicate=indexer.covering((x.predicate, y.predicate), x.at, x.node.shape, inner)

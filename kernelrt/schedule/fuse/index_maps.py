@@ -162,9 +162,9 @@ class Indexer:
         return (*out, *taps), predicate
 
     def parts(self, node: UOp, index: Index) -> list[Step]:
-        """Return, for each operand of a CAT, its index and the condition that it is read.
+        """Return, for each operand of a CAT, its index and the condition under which it is read.
 
-        The first and the last operand need only one comparison.
+        The condition of the first operand, and of the last, is a single comparison.
         """
         axis = node.arg
         position = index[axis]
@@ -182,7 +182,7 @@ class Indexer:
         return out
 
     def ends(self, node: UOp, index: Index) -> list[UOp]:
-        """Return, for each operand of a CAT, the condition that the index is before its end."""
+        """Return, for each operand of a CAT, the condition that `index` is before its end."""
         out: list[UOp] = []
         end: Dim = 0
         for s in node.src:
@@ -199,7 +199,7 @@ class Indexer:
         return self.simplify(const(-1, dt.int64) < i)
 
     def both(self, a: UOp | None, b: UOp | None) -> UOp | None:
-        """Return the conjunction of two predicates; None is always true."""
+        """Return the conjunction of two predicates; None stands for one that always holds."""
         if a is None or b is None:
             return a if b is None else None if _is_true(b) else b
         if a is b or _is_true(b):
@@ -207,7 +207,7 @@ class Indexer:
         return self.simplify(a & b)
 
     def either(self, predicates: Iterable[UOp | None]) -> UOp | None:
-        """Return the disjunction of predicates; None is always true."""
+        """Return the disjunction of predicates; None stands for one that always holds."""
         wanted = [g for g in dict.fromkeys(predicates) if not is_never(g)]
         if not wanted:
             return FALSE
@@ -235,9 +235,9 @@ class Indexer:
     ) -> UOp | None:
         """Return a predicate that covers all uses of one element of a tensor.
 
-        It is as :meth:`either`, but several reductions may use the element, each under a condition
-        on its own loops. Those loops are unknown elsewhere, so a condition that `index` lies in the
-        tensor replaces the conditions on them.
+        This is the disjunction of :meth:`either` in most cases. But if several reductions use the
+        element, each under a condition on its own loops, those loops do not exist in the other
+        uses. So these conditions are replaced by the condition that `index` lies in the tensor.
 
         Parameters
         ----------
@@ -280,8 +280,8 @@ class Indexer:
     def needed(self, predicate: UOp | None, index: Index) -> UOp | None:
         """Return `predicate` without conditions on loops that `index` does not vary with.
 
-        For these loops the element exists in all iterations or in none, so it may be read, and all
-        iterations share its value.
+        Over such a loop, the element at `index` is always the same, so it can be read once for all
+        iterations.
         """
         if predicate is None:
             return None
@@ -376,7 +376,7 @@ class Indexer:
 
 
 def _of_positions(node: UOp) -> bool:
-    """Return whether an op computes positions from positions."""
+    """Return whether an op computes indices or conditions only from other such values."""
     if node.dtype not in (dt.int64, dt.bool_):
         return False
     return node.op in _POSITIONS or node.op in ALU or node.op in MOVEMENT
@@ -394,7 +394,11 @@ def _is_true(predicate: UOp) -> bool:
 def groups_of_axes(
     old: tuple[Dim, ...], new: tuple[Dim, ...]
 ) -> list[tuple[list[int], list[int]]]:
-    """Match groups of axes of two shapes with the same elements; axes of size 1 are left out."""
+    """Split the axes of two shapes into groups of equal product, and pair the groups.
+
+    Axes of size 1 are left out. For example, shapes (6, 4) and (2, 3, 4) give the pairs
+    ([0], [0, 1]) and ([1], [2]).
+    """
     mine = [a for a, d in enumerate(old) if d != 1]
     theirs = [a for a, d in enumerate(new) if d != 1]
     found = _groups([old[a] for a in mine], [new[a] for a in theirs])
@@ -402,7 +406,7 @@ def groups_of_axes(
 
 
 def _groups(old: list[Dim], new: list[Dim]) -> list[tuple[slice, slice]]:
-    """Match groups of axes of two shapes by equal products."""
+    """Pair groups of axes of two shapes without axes of size 1, as slices; see above."""
     out: list[tuple[slice, slice]] = []
     i = j = 0
     while i < len(old) or j < len(new):
@@ -428,5 +432,5 @@ def _groups(old: list[Dim], new: list[Dim]) -> list[tuple[slice, slice]]:
 
 
 def _less_dim(left: Dim, right: Dim) -> bool:
-    """Guess which side of a group lacks factors, for symbolic sizes."""
+    """Guess, for symbolic sizes, whether the product `left` still lacks factors of `right`."""
     return as_uop(left).vmax < as_uop(right).vmax

@@ -79,8 +79,8 @@ def conjuncts(predicate: UOp) -> list[UOp]:
 def united(predicates: Sequence[UOp]) -> list[list[UOp]]:
     """Return predicates whose union is that of `predicates`, each as a list of its comparisons.
 
-    Predicates that another one covers are dropped. Two predicates are merged if their union is a
-    box. An empty list of comparisons is always true.
+    A predicate that another one covers is dropped. Two predicates are merged if their union is a
+    box. An empty list of comparisons stands for a predicate that always holds.
     """
     boxes = [_box(predicate) for predicate in predicates]
     if len(boxes) > _MOST:
@@ -143,7 +143,7 @@ def _within(low: _Bound, high: _Bound, inner_low: _Bound, inner_high: _Bound) ->
 
 
 def _union(a: _Box, b: _Box) -> _Box | None:
-    """Return the union of two boxes if it is a box, else None."""
+    """Return the union of two boxes if the union is a box, else None."""
     if a.covers(b):
         return a
     if b.covers(a):

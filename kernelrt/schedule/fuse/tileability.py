@@ -30,10 +30,10 @@ Accesses = Mapping[tuple[Group, Index], "UOp | None"]
 
 
 def untiled(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str | None:
-    """Return why a contraction fused into its users could not use a register tile; None if it can.
+    """Return why a contraction that is fused into its users could not use a register tile.
 
-    Without a tile it loads both operands for each product, and vector lanes do not run along its
-    result.
+    Return None if it could. Without a tile it loads both operands for each product, and vectors do
+    not run along its results.
     """
     if all(_fills(node, group, index, orders) for group, index in accesses):
         return None
@@ -42,29 +42,30 @@ def untiled(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str |
     if any(group.contractions - {(node, index)} for group, index in accesses):
         return "a second contraction in one kernel"
     if any(g.evaluations(index) < elements(g.shape) for g, index in accesses):
-        return "a contraction under more loops than its own"
+        return "a contraction whose kernel loops over more elements than it has"
     if not all(runs_along(node, group, index, orders) for group, index in accesses):
-        return "a contraction along another axis than its kernel"
+        return "a contraction whose kernel's vectors run along another axis"
     return None
 
 
 def across(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str | None:
-    """Return why the terms of a fused sum would be loaded one by one; None if they are not.
+    """Return why the terms of a fused sum would be loaded one by one; None if they would not.
 
-    This happens if neighbors in memory belong to different sums and vectors run along another loop.
+    They are loaded one by one if neighbors in memory are terms of different sums, and vectors run
+    along another axis than these sums.
     """
     axis = _side_by_side(node, orders) if node.op is Op.REDUCE_AXIS else None
     if axis is None:
         return None
     if not all(_stays(i[axis], group) for group, i in accesses):
         return None
-    return "a sum across rows that its kernel traverses along another axis"
+    return "a sum across rows, in a kernel that traverses another axis"
 
 
 def _fills(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -> bool:
     """Return whether a contraction fills contiguous rows of an array for another contraction.
 
-    In its own kernel it would pack its operands, and other passes over rows do not outweigh that.
+    Such a contraction is tiled, too. So its own kernel would only gain the packing of operands.
     """
     axis = innermost(node, None)
     if axis is None or node in orders or not group.fills(index):
@@ -76,10 +77,10 @@ def _fills(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -
 
 
 def runs_along(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -> bool:
-    """Return whether vectors in the stores of `group` run along a contraction's inner axis.
+    """Return whether vectors in the stores of `group` run along a contraction's contiguous axis.
 
-    Neighboring stores must be neighbors along that axis of the results, and there must be enough of
-    them for a vector.
+    Neighboring stored elements must be neighbors along that axis of the contraction's results, and
+    there must be enough of them to fill a vector.
     """
     order = orders.get(node)
     axis = innermost(node, order)
@@ -94,7 +95,7 @@ def runs_along(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order
 
 
 def _stays(i: UOp, group: Group) -> bool:
-    """Return whether an index in `group` is the same for neighboring stored elements."""
+    """Return whether the index `i` is the same for neighboring stored elements of `group`."""
     if not group.loops or not group.ranges((i,)):
         return False
     *_, last = group.loops
@@ -106,7 +107,10 @@ def _stays(i: UOp, group: Group) -> bool:
 
 
 def made_of(node: UOp) -> list[UOp]:
-    """Return the contractions that `node` combines elementwise; none if it has other reductions."""
+    """Return the contractions that `node` combines element by element.
+
+    The list is empty if `node` also combines other reductions.
+    """
     found, stack, seen = [], [node], {node}
     while stack:
         x = stack.pop()
@@ -123,9 +127,9 @@ def made_of(node: UOp) -> list[UOp]:
 def turned(contraction: UOp, orders: Mapping[UOp, Order]) -> int:
     """Return the bytes of a contraction's operands that are not contiguous along its results.
 
-    Operands that do not vary along the contiguous axis of the results do not count. In its own
-    kernel, the contraction packs the others into panels. If it fills rows of an array, it packs
-    nothing and reads a copy.
+    Operands that do not vary along the contiguous axis of the results do not count. The others are
+    packed into panels if the contraction has its own kernel. If it fills rows of a local array,
+    nothing is packed, and it reads a copy of them instead.
     """
     nbytes = 0
     along = innermost(contraction, orders.get(contraction))
@@ -140,7 +144,7 @@ def turned(contraction: UOp, orders: Mapping[UOp, Order]) -> int:
 
 
 def wants_panels(group: Group, orders: Mapping[UOp, Order]) -> bool:
-    """Return whether the contraction whose results a kernel stores has an operand to transpose."""
+    """Return whether a contraction of `group` that fills no array has an operand to transpose."""
     own = (node for node, index in group.contractions if not group.fills(index))
     return any(turned(node, orders) for node in own)
 
@@ -153,7 +157,7 @@ def lying_along(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
 def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
     """Return the axis of a reduction's results along which its operand is contiguous.
 
-    None if the contiguous axis is reduced, or if it is unknown.
+    Return None if the operand's contiguous axis is reduced or unknown.
     """
     return lying(node.src[0], _results(node), orders)[0]
 
