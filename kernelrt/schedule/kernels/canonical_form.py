@@ -1,7 +1,7 @@
 """Canonical form of a kernel: canonical loops and numbered buffers.
 
-Kernels that differ only in the memory they access have the same form, which is computed once. So
-scheduling an unrolled training loop costs about as much as scheduling one step of it.
+Kernels that differ only in the buffers they access have the same form, which is computed once. So
+it takes about as long to schedule an unrolled training loop as to schedule one of its steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Form:
     ast : UOp
         The kernel AST (a SINK).
     slots : tuple of UOp
-        The BUFFER of each slot, without the status word's.
+        The BUFFER of each slot, except that of the status word.
     writes : int
         Number of slots that are written; they come first.
     checks : tuple of UOp
@@ -46,7 +46,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class _Hole:
-    """Placeholder memory: the `arg` of a BUFFER that stands for any buffer of its size."""
+    """The `arg` of a placeholder BUFFER, which stands for any buffer of its size."""
 
     number: int
     size: int
@@ -60,7 +60,7 @@ class Forms:
     indexer : Indexer
         Index arithmetic.
     keep : collection of UOp
-        BUFFERs that the caller may relocate, so that no Part of them is used.
+        BUFFERs that the caller may move to other memory. A form does not use a Part of them.
     """
 
     def __init__(self, indexer: Indexer, keep: Collection[UOp]) -> None:
@@ -129,7 +129,7 @@ class Forms:
 
 
 def _filled(slot: UOp, meant: Mapping[UOp, UOp]) -> UOp:
-    """Return the actual BUFFER of a form's slot."""
+    """Return the BUFFER that the placeholder `slot` of a form stands for."""
     if isinstance(slot.arg, Part) and slot not in meant:
         base = meant[slot.arg.base]
         return slot.replace(arg=Part(base, slot.arg.offset, slot.arg.size))

@@ -1,9 +1,10 @@
 """Canonical form of the loops of a kernel.
 
-Reshapes leave divisions and remainders of loop indices behind. Splitting such a loop by the divisor
-removes them. Adjacent loops that every access traverses as one loop are merged, so that an
-elementwise kernel is a single flat loop. Then loops are numbered in the order of the kernel's
-computation, so that equal computations become the same node.
+A reshape leaves divisions and remainders of a loop index in the index expressions. They vanish if
+that loop is split into two, by the divisor. Adjacent loops are merged if each access steps through
+memory as if they were one loop; so an elementwise kernel is a single flat loop. Finally, loops are
+numbered in the order in which the kernel's expressions use them, so that equal computations become
+the same node.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class _Loops:
         self._rebuild(values, loops)
 
     def _rebuild(self, values: Mapping[UOp, UOp], loops: Mapping[UOp, tuple[UOp, ...]]) -> None:
-        """Replace RANGEs by the expressions `values`, and in loop lists by `loops`."""
+        """Replace RANGEs: in expressions by `values`, in lists of loops by `loops`."""
         done: dict[UOp, UOp] = dict(values)
         pure: set[UOp] = {n for n in done.values() if _is_pure(n)}
         simplify = self._indexer.simplify
@@ -145,7 +146,10 @@ def _is_index(node: UOp) -> bool:
 
 
 def _is_pure(node: UOp) -> bool:
-    """Return whether `node` contains only loop indices, Variables and numbers: it cannot wrap."""
+    """Return whether `node` contains only loop indices, Variables and numbers.
+
+    Such integer arithmetic cannot wrap.
+    """
     return all(n.op in _PURE_LEAVES or _is_index(n) for n in toposort([node]))
 
 
@@ -183,7 +187,10 @@ class _Accesses:
             self._rows[key] = row
 
     def _product(self, term: UOp, factor: int, row: _Coefficients) -> None:
-        """Add the stride of a loop times a loop-invariant factor; other loops cannot be merged."""
+        """Add the stride of the loop in the product `term` to `row`.
+
+        If the product is not one loop times an invariant factor, its loops cannot be merged.
+        """
         varying = self._ranges(term)
         if not varying:
             return
@@ -205,7 +212,10 @@ class _Accesses:
         return memo[u]
 
     def runs(self, nest: Sequence[UOp]) -> list[list[UOp]]:
-        """Group adjacent loops of `nest` that every access traverses as one, outermost first."""
+        """Group adjacent loops of `nest`, outermost first, that can be merged into one loop.
+
+        They can if every access steps through memory as if they were one loop.
+        """
         out: list[list[UOp]] = []
         for loop in nest:
             if out and self._as_one(out[-1][-1], loop):

@@ -1,9 +1,9 @@
-"""Bounds-check elimination: drops checks that an earlier kernel makes.
+"""Bounds-check elimination: drops checks that an earlier kernel has already made.
 
 A write that outlives the run waits for everything that may fail. In a training step, the gradient
-of an embedding lookup comes last and checks the same indices again, so all weight updates, and all
-gradients they need, would wait for it. But it waits for the lookup itself, so its own checks never
-fail and can be dropped.
+of an embedding lookup comes last and checks the same indices as the lookup. So all weight updates,
+and all gradients that they need, would wait for it. But the gradient runs after the lookup, whose
+checks then have passed. So the gradient's own checks cannot fail, and are dropped.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _Check = tuple[UOp, int]
 def drop_repeated(drafts: Sequence[UnscheduledItem], where: Extents) -> None:
     """Drop checks of `drafts` that cannot fail.
 
-    A check of elements of a BUFFER is dropped if another draft, which must run before, checks all
-    elements of the BUFFER against a size that is not larger. The index is still clamped to its
-    axis: if other code writes to that memory meanwhile, results are wrong, but no access is out of
-    bounds.
+    A check of elements of a BUFFER is dropped if an earlier draft, on which the checking draft
+    depends, checks all elements of the BUFFER against the same or a smaller size. The index is
+    still clamped to its axis. So if other code writes to that memory meanwhile, results are wrong,
+    but no access is out of bounds.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def drop_repeated(drafts: Sequence[UnscheduledItem], where: Extents) -> None:
 
 
 def _stored(drafts: Sequence[UnscheduledItem]) -> dict[UOp, UOp]:
-    """Return, for each BUFFER that a single STORE computes, that STORE."""
+    """Return the STORE of each BUFFER that is computed by exactly one STORE, without an update."""
     found: dict[UOp, list[UOp]] = {}
     for draft in drafts:
         for buffer in draft.writes:
@@ -84,8 +84,9 @@ def _stored(drafts: Sequence[UnscheduledItem]) -> dict[UOp, UOp]:
 def _checked(u: UOp, stored: Mapping[UOp, UOp]) -> _Check | None:
     """Return what a BOUND checks; None unless it depends on elements at a single address.
 
-    A BUFFER whose elements are computed from other buffers' elements at the same address is
-    expanded: for example, a stored index may already have been tested for being negative.
+    If an element is computed from elements of other buffers at the same address, its computation
+    is inserted. For example, a stored index may be the result of adding the size to negative
+    indices.
     """
     index, size = u.src[:2]
     address = _address(index)
@@ -114,7 +115,7 @@ def _loads(value: UOp) -> list[UOp]:
 
 
 def _address(value: UOp) -> UOp | None:
-    """Return the address of all BUFFER elements in `value`; None unless there is exactly one."""
+    """Return the address that all LOADs in `value` have; None if their addresses differ."""
     loads = _loads(value)
     plain = all(x.src[0].op is Op.BUFFER and len(x.src) == 2 for x in loads)
     addresses = {x.src[1] for x in loads}
@@ -136,7 +137,7 @@ def _is_of_all(index: UOp) -> bool:
 
 
 def _without(u: UOp) -> UOp:
-    """Return the value of a BOUND that cannot fail."""
+    """Return what replaces a BOUND that cannot fail: its value, or its clamped index."""
     if len(u.src) > 3:
         return u.src[3]
     index, size = u.src[:2]

@@ -41,7 +41,7 @@ def lower_group(
     orders: Mapping[UOp, Order],
     indexer: Indexer,
 ) -> list[UOp]:
-    """Return the STOREs of `group`, one for each root. They access BUFFERs.
+    """Return the STOREs of `group`; they and the LOADs in them access BUFFERs.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class _Lowering:
         return UOp(Op.STORE, root.dtype, (self._buffers[root], at, value, *loops), root.arg)
 
     def _value(self, node: UOp, index: Index) -> UOp:
-        """Return a value: as computed already, from a local array, or loaded."""
+        """Return the value of `node` at `index`: computed before, from a local array, or loaded."""
         found = self._done.get((node, index))
         if found is None:
             held = self._group.held.get((node, index))
@@ -200,13 +200,16 @@ class _Lowering:
         return self._computed([(use.node, use.at) for use in self._group.values[key].uses])
 
     def _computed(self, keys: Iterable[Key]) -> list[Key]:
-        """Return the keys that are computed, not loaded; a local array's key replaces its uses."""
+        """Return those of `keys` that this kernel computes.
+
+        For a value in a local array, this is the key at which the array is filled.
+        """
         held = self._group.held
         found = ((k[0], held[k].at) if k in held else k for k in keys)
         return [k for k in found if k in self._group.values]
 
     def _known(self, expression: UOp) -> UOp:
-        """Return `expression` with the values of the indices that are read from data."""
+        """Replace the placeholders of indices in `expression` by the values read from data."""
         if not self._picking:
             return expression
         known = self._real.get(expression)
@@ -223,7 +226,7 @@ class _Lowering:
         return known
 
     def _predicate(self, predicate: UOp | None, at: UOp) -> UOp | None:
-        """Return the part of `predicate` that is not implied by the loops of `at` running."""
+        """Return `predicate` without conditions that hold whenever the loops of `at` run."""
         if predicate is None or not self._picking:
             return predicate
         known = self._known(predicate)
@@ -249,7 +252,7 @@ class _Lowering:
         return self._RULES[node.op](self, node, index, value)
 
     def _offset(self, node: UOp, index: Index) -> UOp:
-        """Return the address of an element of a stored node, as an offset in its buffer."""
+        """Return the position of an element of a stored node in its buffer."""
         order = self._orders.get(node)
         if order is None:
             return self._indexer.flat(index, node.shape)
@@ -281,7 +284,7 @@ class _Lowering:
         return new
 
     def _masked(self, use: Use) -> UOp:
-        """Return the operand of a movement op where its element exists, else 0."""
+        """Return the value of a movement op's operand, or 0 where it has no such element."""
         value = self._operand(use)
         if use.condition is None:
             return value
@@ -300,7 +303,7 @@ class _Lowering:
         return element.cast(node.dtype)
 
     def _is_index(self, value: UOp) -> bool:
-        """Return whether a value is index arithmetic, which cannot wrap, rather than data."""
+        """Return whether `value` is index arithmetic, which cannot wrap, and not data."""
         if value.op is Op.CONST:
             return not value.dtype.is_float
         return value.op is Op.VAR or value in self._indices
@@ -341,7 +344,7 @@ class _Lowering:
         return self._guarded(self._operand(value.uses[-1]), picks)
 
     def _guarded(self, value: UOp, picks: Iterable[UOp]) -> UOp:
-        """Return `value` with the checks of `picks`, even if it does not depend on them."""
+        """Return `value` with BOUNDs for those checks of `picks` that it does not contain yet."""
         missing = frozenset().union(*map(self._checks, picks)) - self._checks(value)
         if not missing:
             return value
@@ -385,7 +388,8 @@ class _Lowering:
 def _some_elements(node: UOp, index: Index, pick: UOp) -> UOp | None:
     """Return the condition that `node` has any element; None if its own loops imply it.
 
-    A value that does not vary with a loop is computed before the loop, even if the loop is empty.
+    A value that does not vary with a loop is computed before that loop, so even if the loop has no
+    iterations.
     """
     sizes: dict[UOp, None] = {}
     inside = {n for n in toposort([pick]) if n.op is Op.RANGE}
@@ -402,7 +406,7 @@ def _some_elements(node: UOp, index: Index, pick: UOp) -> UOp | None:
 
 
 def _checked_if(condition: UOp | None, pick: UOp) -> UOp:
-    """Return the index `pick`, whose check can fail only if `condition` holds."""
+    """Return the index `pick`, changed so that its check fails only if `condition` holds."""
     if pick.op is not Op.BOUND or condition is None:
         return pick
     value, size = _zero_unless(condition, pick.src[0]), _long_enough(pick.src[1], condition)

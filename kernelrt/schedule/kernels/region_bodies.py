@@ -1,8 +1,9 @@
 """Schedules the bodies of loops and branches, and drops results that nobody reads.
 
-A body is scheduled as a graph that commits to its ports. The new value of a carry replaces the old
-one, in place where that is safe. Each stacked output goes to a port of its own, whose address
-advances each iteration. So no kernel depends on the iteration.
+A body is scheduled as a graph that reads and writes *ports*: buffers whose addresses are set for
+each iteration. The new value of a carry (a loop variable) replaces the old one, in place where that
+is safe. Each stacked output (one row for each iteration) has a port of its own, whose address
+advances each iteration. So every iteration runs the same kernels.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Body = list[tuple[UOp, UOp]]
 
 
 class Run(NamedTuple):
-    """Slots and ports of one run of a program. Slots of results come first, then operands.
+    """Slots and ports of one region. The slots of results come first, then those of operands.
 
     Attributes
     ----------
@@ -62,7 +63,10 @@ class Run(NamedTuple):
 
 
 def run_of(nodes: Sequence[UOp]) -> Run:
-    """Return the run that computes `nodes`, REGIONs of one program over the same operands."""
+    """Return the slots and ports of one region that computes all `nodes`.
+
+    The nodes are REGIONs: results of one program (a loop or a choice) for the same operands.
+    """
     program = nodes[0].arg.program
     if isinstance(program, Loop):
         return _loop(program, nodes)
@@ -108,7 +112,10 @@ def _loop(loop: Loop, nodes: Sequence[UOp]) -> Run:
 
 
 def _alive(loop: Loop, wanted: set[int], rows: Sequence[UOp]) -> tuple[set[int], list[int]]:
-    """Return the ports that the `wanted` carries and `rows` read, and the carries they need."""
+    """Return the numbers of the ports that are read, and of the carries that are computed.
+
+    These are all that the `wanted` carries and the stacked outputs `rows` depend on.
+    """
     number = {p: k for k, p in enumerate(loop.ports)}
     todo = sorted(wanted | ({0} if loop.conditional else set()))
     alive, used = set(todo), set[int]()
@@ -156,12 +163,12 @@ def _flat(value: UOp) -> UOp:
 
 @dataclass(eq=False, slots=True)
 class RegionDraft:
-    """A region before its order and buffers are final.
+    """A region of a schedule whose order and buffers are not final yet.
 
     Attributes
     ----------
     group : Group
-        Fusion group that it was made from.
+        Fusion group that the region was made from.
     run : Run
         Slots and ports of the region.
     buffers : list of UOp
@@ -186,7 +193,7 @@ class RegionDraft:
 
     @property
     def fails(self) -> bool:
-        """Whether an item of a body may fail."""
+        """Whether any item of the bodies may fail."""
         return any(map(fails, self.bodies))
 
     @property
@@ -219,5 +226,5 @@ class RegionDraft:
 
 
 def fails(body: Schedule) -> bool:
-    """Return whether an item of a schedule may fail."""
+    """Return whether any item of a schedule may fail."""
     return any(getattr(item, "may_fail", False) for item in body.items)

@@ -25,7 +25,7 @@ class KernelDraft:
     Attributes
     ----------
     group : Group
-        Fusion group that it was lowered from.
+        Fusion group that the kernel was lowered from.
     stores : list of UOp
         STOREs of the kernel.
     loads : dict
@@ -71,7 +71,7 @@ class KernelDraft:
         return self._renamed.get(access.src[0], access.src[0])
 
     def stores_to(self, buffer: UOp) -> list[UOp]:
-        """Return the STOREs to `buffer`: one, or one for each operand of a CAT."""
+        """Return the STOREs to `buffer`; there are several if it holds a CAT or a PAD."""
         return [s for s in self.stores if self.buffer_of(s) is buffer]
 
     def loads_of(self, buffer: UOp) -> list[UOp]:
@@ -136,9 +136,10 @@ class CallDraft:
     Attributes
     ----------
     group : Group
-        Fusion group that it was made from.
+        Fusion group that the call was made from.
     node : UOp
-        The CALL (tensor stage). If the function has several results, the CALL of any of them.
+        The CALL in the tensor graph. If the function has several results, the graph has a CALL for
+        each; this is any one of them.
     buffers : list of UOp
         BUFFERs of the results, then of the operands.
     renewed : set of UOp
@@ -176,7 +177,7 @@ class CallDraft:
         self.buffers = [new if buffer is old else buffer for buffer in self.buffers]
 
     def finish(self, _forms: Forms) -> KernelItem:
-        """Return the call as a kernel that does nothing else."""
+        """Return the call as a kernel whose AST is only this call."""
         slots, callee, n = [*self.buffers], self.node.arg.callee, self._n
         params = [UOp(Op.PARAM, b.dtype, (), (k, int(b.arg.size))) for k, b in enumerate(slots)]
         if callee.takes_status:
