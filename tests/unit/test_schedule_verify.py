@@ -368,7 +368,7 @@ def test_each_commit_writes_its_target_once() -> None:
             others = p.targets[:k] + p.targets[k + 1 :]
             with pytest.raises(SpecError, match="no commit changes"):
                 verify_schedule(p.made, others)
-            with pytest.raises(SpecError, match="commits, each written by an"):
+            with pytest.raises(SpecError, match="commits, but items perform only"):
                 verify_schedule(p.made, [*p.targets, p.targets[k]])
 
 

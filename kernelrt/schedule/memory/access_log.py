@@ -28,7 +28,7 @@ class Span:
     start, stop : int
         Byte range in its storage.
     writer : int
-        Last item that wrote the bytes; -1 for none.
+        The item that wrote the bytes last; -1 for none.
     value : Intermediate, int or None
         Content: an Intermediate, or the number of the commit that wrote it.
     readers : tuple or None
@@ -58,7 +58,7 @@ class Storage:
         return self._spans[first:last]
 
     def put(self, span: Span) -> list[Span]:
-        """Replace all spans in the range of `span` by it. Return the replaced spans."""
+        """Put `span` in place of all spans in its range. Return the replaced spans."""
         first, last = self._between(span.start, span.stop)
         old = self._spans[first:last]
         if last - first > 1:
@@ -144,11 +144,11 @@ class AccessLog:
         self._storages: dict[int, Storage] = {}
 
     def storage(self, key: object) -> Storage:
-        """Return the log of the storage `key`, which must stay alive."""
+        """Return the log of the storage that `key` identifies; `key` must stay alive."""
         return self._storages.setdefault(id(key), Storage())
 
     def read(self, item: int, slot: int, spans: Iterable[Span]) -> Unforced:
-        """Log a read by `item`. Return an earlier writer that `item` does not wait for."""
+        """Log a read by `item`. Return an earlier write that `item` does not wait for, or None."""
         for span in spans:
             if span.writer >= 0 and not self.order.waits(item, span.writer):
                 return span.writer, "writes"
@@ -156,9 +156,9 @@ class AccessLog:
         return None
 
     def replace(self, item: int, old: Span) -> Unforced:
-        """Return an earlier access to `old` that the write by `item` does not wait for.
+        """Return an earlier access to `old` that `item`, which writes there, does not wait for.
 
-        Accesses by `item` itself do not count.
+        Return None if there is none. Accesses by `item` itself do not count.
         """
         if old.writer not in (-1, item) and not self.order.waits(item, old.writer):
             return old.writer, "writes"

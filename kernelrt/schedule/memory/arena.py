@@ -48,9 +48,9 @@ def plan_arena(
 ) -> tuple[dict[Intermediate, int], int]:
     """Assign an arena offset to each intermediate.
 
-    An intermediate reuses the bytes of another one only if the dependencies alone make every item
-    that touches the old one run before all items that touch the new one. So items may run in any
-    order that the dependencies allow, or at the same time.
+    An intermediate reuses the bytes of another one only if every item that uses the new one
+    depends, directly or not, on all items that use the old one. So items may run in any order that
+    the dependencies allow, or at the same time.
 
     Parameters
     ----------
@@ -114,7 +114,10 @@ def _begin(
     users: Mapping[Intermediate, Sequence[int]],
     deps: Sequence[Sequence[int]],
 ) -> list[list[int]]:
-    """Return each intermediate's users that wait for no other user (several partial writers)."""
+    """Return, for each intermediate, its users that do not wait for another user of it.
+
+    There is more than one if several items each write a part of the intermediate.
+    """
     out: list[list[int]] = []
     for holder in ordered:
         known = set(users[holder])
@@ -123,9 +126,9 @@ def _begin(
 
 
 def _followers(begin: Sequence[Sequence[int]], deps: Sequence[Sequence[int]]) -> list[int]:
-    """Return, for each item, a bit mask of the intermediates that come after it.
+    """Return, for each item, a bit mask of the intermediates that are only used after it.
 
-    These are the intermediates all of whose users always run after the item.
+    All users of such an intermediate depend on the item.
 
     Parameters
     ----------
@@ -157,7 +160,10 @@ def _followers(begin: Sequence[Sequence[int]], deps: Sequence[Sequence[int]]) ->
 
 
 def _joined(idle: Sequence[_Idle], number: int) -> list[_Idle]:
-    """Merge adjacent ranges of `idle` if the same intermediates from `number` on may use them."""
+    """Merge adjacent free ranges that the same intermediates may use.
+
+    Only intermediates from `number` on count; the others have their offsets already.
+    """
     out: list[_Idle] = []
     for start, stop, after in idle:
         rest = after >> number << number
@@ -169,7 +175,7 @@ def _joined(idle: Sequence[_Idle], number: int) -> list[_Idle]:
 
 
 def _claim(idle: list[_Idle], start: int, stop: int) -> None:
-    """Remove bytes from `idle`; `start` is the start of a free range."""
+    """Remove bytes `start` to `stop` from the free ranges `idle`; one range begins at `start`."""
     first = bisect_left(idle, (start,))
     last = bisect_left(idle, (stop,))
     rest: list[_Idle] = []
@@ -213,7 +219,7 @@ def _fit(size: int, idle: Sequence[_Idle], bit: int, end: int) -> int:
 
 
 def most_alive(lives: Iterable[tuple[int, int, int]]) -> int:
-    """Return the peak number of live bytes, for (first user, last user, bytes) of each value."""
+    """Return the peak number of live bytes. Values are given as (first user, last user, bytes)."""
     change: dict[int, int] = {}
     for first, last, nbytes in lives:
         change[first] = change.get(first, 0) + nbytes

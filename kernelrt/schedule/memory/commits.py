@@ -1,12 +1,13 @@
 """Commits: writes to state that outlives the plan, in place if that is safe.
 
-Every commit starts as a copy at the very end, which is always correct. It is then merged into the
-kernel that computes the value, so that the kernel writes the target itself, if that kernel
+Every commit starts as a copy after all other items, which is always correct. If possible, the
+commit is then merged into the kernel that computes the value: the kernel writes the target itself,
+without a copy. This requires three things:
 
-- cannot fail, and no kernel that can fail has to run after it (a run that raises leaves all state
-  unchanged);
-- reads the target only at the element that it is about to write;
-- can run after every other reader of the old value.
+- The kernel cannot fail, and no kernel that can fail has to run after it. (A run that raises must
+  leave all state unchanged.)
+- The kernel reads the target only at the element that it is about to write.
+- The kernel can run after every other reader of the old value.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Commit:
     target : UOp
         BUFFER whose content is replaced.
     source : UOp
-        BUFFER that the new value is computed to.
+        BUFFER that holds the new value.
     nbytes : Dim
         Size of the value in bytes. It depends on Variables if the value's shape does.
     """
@@ -226,7 +227,7 @@ class _Settling:
         return reads_beside(draft.stores, draft.loads_of(commit.target), stores) is None
 
     def _adds_to_target(self, draft: KernelDraft, base: int, commit: Commit) -> bool:
-        """Return whether a scatter's base is the target itself, so that it only needs updates."""
+        """Return whether a scatter's base is the commit's target, so only updates are needed."""
         if any(self._meet(buffer, commit.target) for buffer in draft.loads):
             return False
         # An update at an invalid index becomes zero, which only a sum ignores. A value stored at

@@ -81,7 +81,7 @@ class AccessMap:
         return out
 
     def forget_covered(self, writes: Iterable[ByteRange]) -> None:
-        """Drop accesses to bytes that a later item overwrites: waiting for that item is enough."""
+        """Drop accesses to bytes in `writes`; later items wait for the item that writes them."""
         for region in writes:
             self._reads.drop_covered(region)
             self._writes.drop_covered(region)
@@ -94,12 +94,12 @@ class Access:
     Attributes
     ----------
     reads, writes : sequence of ByteRange
-        Byte ranges that it may access. It may also read what it writes: a write conflicts with
-        everything that a read conflicts with.
+        Byte ranges that the item may read, and that it may write. A range in `writes` may also be
+        read, since a write conflicts with everything that a read conflicts with.
     fails : bool
-        Whether the run may end there with an error.
+        Whether the item may fail, which ends the run with an error.
     lasts : bool
-        Whether it writes memory that a failing run must leave unchanged.
+        Whether the item writes memory that a failing run must leave unchanged.
     """
 
     reads: Sequence[ByteRange]
@@ -109,7 +109,7 @@ class Access:
 
 
 def accesses(items: Iterable[Item], where: Extents) -> list[Access]:
-    """Return the memory accesses of `items`; `where` may hold known byte ranges."""
+    """Return the memory accesses of each of `items`; `where` caches the buffers' byte ranges."""
     return [
         Access(
             [where[b] for b in item.ins], [where[b] for b in item.outs],
@@ -122,7 +122,8 @@ def accesses(items: Iterable[Item], where: Extents) -> list[Access]:
 def dependencies(steps: Iterable[Access]) -> tuple[tuple[int, ...], ...]:
     """Return, for each of `steps` (in execution order), the earlier steps that it must wait for.
 
-    A step waits for conflicting steps. A lasting write also waits for all steps that may fail.
+    A step waits for the steps whose accesses conflict with its own. A step with a lasting write
+    also waits for all earlier steps that may fail.
     """
     touches = AccessMap()
     failing: list[int] = []
@@ -140,7 +141,7 @@ def dependencies(steps: Iterable[Access]) -> tuple[tuple[int, ...], ...]:
 
 
 def reached(starts: Iterable[int], edges: Sequence[Collection[int]]) -> Iterator[int]:
-    """Yield `starts` and all nodes that `edges` lead to from there, each once."""
+    """Yield `starts` and all numbers that can be reached from them by `edges`, each once."""
     stack = list(dict.fromkeys(starts))
     seen = set(stack)
     yield from stack

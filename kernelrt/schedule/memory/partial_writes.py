@@ -1,11 +1,12 @@
 """Merges chains of partial writes to a tensor.
 
-In the graph, an assignment to a part is a WHERE over the whole tensor: it selects the zero-padded
-part where the padded mask is true, else the old value. The gradient of a tensor whose parts are
-read is a sum of zero-padded parts. So a Python loop over n rows makes n WHEREs or n sums, each over
-n rows. This pass instead records, for each value of such a tensor (a *version*), the source of its
-elements. Reads of a part use the value written there, and the whole is assembled once, with one
-CAT of as many parts as the loop has steps.
+In the graph, an assignment to a part of a tensor is a WHERE over the whole tensor: inside the part
+it selects the assigned value, padded to the tensor's shape, elsewhere the old value. Likewise, the
+gradient of a tensor whose parts are read is a sum of zero-padded parts. So a Python loop over n
+rows makes n WHEREs or n sums, each over n rows. This pass records where the elements of each new
+value of such a tensor (a *version*) come from. A read of a part then uses the value that was
+written there. The whole tensor is assembled once, with one CAT, which has as many parts as the loop
+has steps.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ FEW: Final = 8
 
 
 class _Span(NamedTuple):
-    """A contiguous range of elements, in row-major order, of the axes from `axis` on.
+    """A range of elements of a tensor that are contiguous in row-major order.
 
-    `start` and `stop` count elements of these axes, up to the first dynamic one. The range covers
-    all other axes whole.
+    `start` and `stop` count elements over the axes from `axis` to the last one before a dynamic
+    axis. The range contains all elements along all other axes.
     """
 
     axis: int
@@ -44,7 +45,7 @@ class _Span(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A change of `base`: `values` replace, or are added to, the elements of `spans`."""
+    """A change of `base`: its elements in `spans` are replaced by `values`, or added to them."""
 
     base: UOp
     spans: tuple[_Span, ...]
@@ -55,7 +56,7 @@ class _Change(NamedTuple):
 class _Source(NamedTuple):
     """Source of a range of elements: element p of the version is element p - `begin` of `node`.
 
-    The change number `step` wrote it. A later sum adds zero to it.
+    Change number `step` wrote the range. Each later change that is a sum adds zero to it.
     """
 
     node: UOp
@@ -85,9 +86,9 @@ class _Version(NamedTuple):
     sources : _Sources
         Sources of all elements.
     step : int
-        Number of changes since a stored value.
+        Number of changes since the last value that is stored whole.
     added : int
-        Number of the last change that is a sum.
+        The last change that is a sum, by its number; 0 if there is none.
     disjoint : bool
         Whether all changes are sums of zero-padded parts that do not overlap.
     """
@@ -102,8 +103,8 @@ class _Version(NamedTuple):
 def concatenate_assigned(roots: Sequence[UOp]) -> list[UOp]:
     """Rewrite graphs so that each partially written tensor is assembled once.
 
-    Values do not change. Elements that a sum leaves alone still get zero added, since that turns
-    -0.0 into 0.0.
+    Values do not change. Elements outside the parts that a sum adds still get zero added, since
+    that turns -0.0 into 0.0.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ def _assignment(node: UOp) -> _Change | None:
 
 
 def _sum(node: UOp, known: dict[UOp, _Change]) -> _Change | None:
-    """Match a sum of any value and a few zero-padded parts."""
+    """Return the change that `node` is if it adds a few zero-padded parts to a value, else None."""
     for base, value in (node.src, node.src[::-1]):
         parts = _parts_among_zeros(value, known)
         if parts is not None and all(s.axis == parts[0][0].axis for s, _ in parts):
@@ -154,7 +155,7 @@ def _sum(node: UOp, known: dict[UOp, _Change]) -> _Change | None:
 
 
 def _parts_among_zeros(node: UOp, known: dict[UOp, _Change]) -> list[tuple[_Span, UOp]] | None:
-    """Return the PADs that `node` is a sum of, with their spans, if few and not overlapping."""
+    """If `node` is a sum of a few PADs that do not overlap, return them with their spans."""
     out: list[tuple[_Span, UOp]] = []
     while (change := known.get(node)) is not None and change.adds and len(out) < FEW:
         out += zip(change.spans, change.values, strict=True)
@@ -168,7 +169,7 @@ def _parts_among_zeros(node: UOp, known: dict[UOp, _Change]) -> list[tuple[_Span
 
 
 def _padded(node: UOp) -> _Span | None:
-    """Return the span of a PAD's operand."""
+    """Return the span that a PAD's operand takes in the result; None if `node` is no such PAD."""
     if node.op is not Op.PAD:
         return None
     sizes = zip(node.arg, node.src[0].shape, strict=True)
@@ -176,7 +177,7 @@ def _padded(node: UOp) -> _Span | None:
 
 
 def _given(node: UOp, axis: int) -> list[tuple[_Span, UOp]] | None:
-    """Return the zero-padded parts of a PAD or CAT."""
+    """Return the parts of a PAD or CAT that are not zeros, with their spans; None for others."""
     span = _padded(node)
     if span is not None:
         return [(span, node.src[0])] if span.axis == axis else None
@@ -188,7 +189,7 @@ def _given(node: UOp, axis: int) -> list[tuple[_Span, UOp]] | None:
 
 
 def _known_axes(shape: tuple[Dim, ...], axis: int) -> tuple[int, ...]:
-    """Return the sizes of the static axes that spans from `axis` on cover."""
+    """Return the sizes of the axes from `axis` on, up to the first dynamic one."""
     out: list[int] = []
     for size in shape[axis:]:
         if not isinstance(size, int):
@@ -202,7 +203,7 @@ def _count(shape: tuple[Dim, ...], axis: int) -> int:
 
 
 def _span(box: Sequence[tuple[Dim, Dim]], shape: tuple[Dim, ...]) -> _Span | None:
-    """Return the span of the elements of `box`, if they are contiguous."""
+    """Return the span of the elements of `box` if they are contiguous, else None."""
     pairs = zip(box, shape, strict=True)
     partial = [a for a, (pair, size) in enumerate(pairs) if pair != (0, size)]
     if not partial or 0 in shape:
@@ -315,7 +316,7 @@ class _Joining:
         return None not in found.values()
 
     def _read(self, span: _Span, node: UOp, version: _Version) -> UOp | None:
-        """Return the elements of `span`, if they have few sources."""
+        """Return the elements of `span` if they have few sources, else None."""
         if span.axis != version.axis:
             return None
         here = 0, _count(node.shape, span.axis)
@@ -335,7 +336,7 @@ class _Joining:
 def _put(
     sources: _Sources, here: tuple[int, int], to: tuple[int, int], source: _Source
 ) -> _Sources:
-    """Return `sources` of the interval `here` with `source` for the interval `to`."""
+    """Return `sources`, which cover the interval `here`, with `source` in the interval `to`."""
     low, high = here
     if to[0] <= low and high <= to[1]:
         return source
@@ -347,7 +348,7 @@ def _put(
 
 
 def _parts(sources: _Sources, here: tuple[int, int], within: tuple[int, int]) -> Iterator[_Part]:
-    """Yield the parts of `within` in order, each with a single source."""
+    """Cut the interval `within` into parts that have a single source each, and yield the parts."""
     last: _Part | None = None
     for low, high, source in _leaves(sources, here, within):
         if last is not None and last[2] is source:
@@ -391,14 +392,17 @@ def _plus_zero(x: UOp) -> UOp:
 
 
 def _part(node: UOp, span: _Span) -> UOp:
-    """Return the elements of `span`; if `node` is just these elements zero-padded, its operand."""
+    """Return the elements of `span` of `node`.
+
+    If `node` only pads these elements with zeros, return the operand that is padded.
+    """
     flat = not span.axis and is_static(node.shape)
     padded = node.src[0] if flat and node.op is Op.RESHAPE else node
     return padded.src[0] if _padded(padded) == span else _elements(node, span)
 
 
 def _elements(node: UOp, span: _Span) -> UOp:
-    """Return the elements of `span` of any node; the result's axes may be merged."""
+    """Return the elements of `span` of any node; axes of the result may be merged into one."""
     axis, start, stop = span
     if (start, stop) == (0, _count(node.shape, axis)):
         return node
@@ -409,7 +413,7 @@ def _elements(node: UOp, span: _Span) -> UOp:
 
 
 def _joined(parts: Sequence[_Part], span: _Span, shape: tuple[Dim, ...], added: int) -> UOp:
-    """Concatenate `parts` of a value of `shape`; the result's axes may be merged."""
+    """Concatenate `parts` of a value of `shape`; axes of the result may be merged into one."""
     axis, first, _ = span
     bounds = [p - first for low, high, _ in parts for p in (low, high)]
     grouped, unit = _grouped(shape, axis, bounds)
@@ -424,14 +428,16 @@ def _joined(parts: Sequence[_Part], span: _Span, shape: tuple[Dim, ...], added: 
 
 
 def _behind(shape: tuple[Dim, ...], axis: int) -> int:
-    """Return by how many span elements one step along `axis` advances."""
+    """Return by how many elements of a span one step along `axis` advances."""
     return prod(_known_axes(shape, axis)[1:])
 
 
 def _grouped(
     shape: tuple[Dim, ...], axis: int, bounds: Sequence[int]
 ) -> tuple[tuple[Dim, ...], int]:
-    """Merge as few axes of `shape` from `axis` on as put all `bounds` between two elements.
+    """Merge axes of `shape`, from `axis` on, so that `bounds` are element bounds of the new axis.
+
+    As few axes as possible are merged.
 
     Returns
     -------

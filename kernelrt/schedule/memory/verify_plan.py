@@ -71,7 +71,7 @@ class _Steps:
         self._contents: dict[int, Storage] = {}
 
     def run(self) -> None:
-        """Check everything."""
+        """Check all rules."""
         failing = [k for k, step in enumerate(self._steps) if step.fails]
         for k, step in enumerate(self._steps):
             for later in self._ledger.order.missing(k, failing) if step.lasts else ():
@@ -96,7 +96,7 @@ class _Steps:
         return self._contents.setdefault(id(own), Storage())
 
     def _offset(self, region: ByteRange) -> int | None:
-        """Return the arena offset of the storage of `region`, or None if it is not there."""
+        """Return the arena offset of the storage of `region`; None if it is not in the arena."""
         return self._arena_offsets.get(region.storage)
 
     def _spans(self, region: ByteRange) -> list[Span]:

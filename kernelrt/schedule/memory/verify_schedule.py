@@ -1,10 +1,10 @@
 """Schedule verifier.
 
-The verifier visits the items once, in order, and logs the last writer of each byte and the reads
-since. Intermediates are logged at their arena addresses, so the log describes memory as it will be
-at run time. Every byte read must hold the expected value, and every access must wait for the
-conflicting accesses before it. So the verifier finds items that only the list orders, and no
-dependency.
+The verifier visits the items once, in order. For each byte it logs the last writer, and the reads
+since then. Intermediates are logged at their arena addresses, so the log describes memory as it
+will be at run time. Every byte that is read must hold the expected value, and every access must
+wait for the earlier accesses that conflict with it. So the verifier finds a missing dependency even
+if the items happen to be listed in a correct order.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class _Verifier:
         ]  # fmt: skip
 
     def run(self) -> None:
-        """Check everything."""
+        """Check all rules."""
         self._check_deps()
         self._check_arena()
         self._ledger = AccessLog(self._made.deps)
@@ -207,8 +207,8 @@ class _Verifier:
         for target, numbers in self._targets.items():
             if self._written.get(target, 0) < len(numbers):
                 raise SpecError(
-                    f"schedule: {_name(target)} has {len(numbers)} commits, each written by an "
-                    f"item, but items write {self._written.get(target, 0)}"
+                    f"schedule: {_name(target)} is the target of {len(numbers)} commits, but items "
+                    f"perform only {self._written.get(target, 0)} of them"
                 )
         for output in self._made.outputs:
             self._check_output(output)
@@ -288,7 +288,7 @@ class _Verifier:
             self._write(k, slot, item.buffers[slot])
 
     def _region(self, k: int, item: RegionItem) -> None:
-        """Check a region: it reads its inputs and writes its outputs as far as its ports reach."""
+        """Check a region: its ports lie inside its buffers, and it writes all its outputs."""
         if item.may_fail != any(map(fails, item.bodies)):
             self._fault(k, f"may_fail is {item.may_fail}, but its bodies imply the opposite")
         trip_count = item.trip_count
@@ -340,7 +340,8 @@ class _Verifier:
         for slot in item.renewed:
             if slot in slots.stored or isinstance(root(item.buffers[slot]).arg, Intermediate):
                 self._fault(
-                    k, f"slot {slot} is in `renewed`, but is written here or an intermediate"
+                    k, f"slot {slot} is in `renewed`, but this kernel writes it, or it is an "
+                    "intermediate; only slots that read a commit's target may be in `renewed`"
                 )  # fmt: skip
 
     # Accesses
@@ -424,7 +425,7 @@ class _Verifier:
                 )
 
     def _commit(self, k: int, buffer: UOp, nbytes: int) -> int:
-        """Return the number of the commit that writes `buffer`."""
+        """Return the number of the commit that item `k` performs when it writes `buffer`."""
         numbers = self._targets.get(buffer, [])
         done = self._written.get(buffer, 0)
         if done >= len(numbers):
