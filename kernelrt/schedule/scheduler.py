@@ -66,8 +66,8 @@ def schedule(
     outputs : sequence of UOp
         Values to compute (tensor stage, any shape).
     commits : sequence of (UOp, UOp)
-        Pairs of a BUFFER node and the value that replaces its content, with as many elements.
-        All values are computed from the old content, in whatever order the commits are given.
+        Pairs of a BUFFER node and the value that replaces its content, which has as many elements.
+        All values are computed from the old contents, so the order of the pairs does not matter.
     device : DeviceSpec, optional
         Target of the kernels; the CPU of this process by default.
     arena : bool
@@ -108,7 +108,9 @@ def schedule(
 
 def _check_commit(target: UOp, value: UOp) -> None:
     if target.op is not Op.BUFFER:
-        raise ShapeError(f"commits: the target is a {target.op.name} node; it must be a BUFFER")
+        raise ShapeError(
+            f"commits: a target is a {target.op.name} node; it must be a BUFFER (stored data)"
+        )
     if target.dtype is not value.dtype or int(target.arg.size) != elements(value.shape):
         raise ShapeError(
             f"commits: a value of {elements(value.shape)} {value.dtype.name} cannot replace "
@@ -216,7 +218,7 @@ class _Scheduling:
         return fuse(wanted, committed, self._indexer, self._device)
 
     def _output(self, node: UOp) -> UOp:
-        """Return the BUFFER of an output: a copy if a commit is about to change the buffer."""
+        """Return the BUFFER of an output, or a copy of it if a commit changes the BUFFER."""
         if node.op is Op.BUFFER:
             return self._copied(node) if self._changes(node) else node
         if node not in self._buffers:  # no elements, no kernel
@@ -224,13 +226,13 @@ class _Scheduling:
         return self._buffers[node]
 
     def _source(self, node: UOp) -> UOp:
-        """Return the BUFFER of a commit's value: a copy if a commit is about to change it."""
+        """Return the BUFFER of a commit's value, or a copy of it if a commit changes the BUFFER."""
         if node.op is not Op.BUFFER:
             return self._buffers[node]
         return self._copied(node) if self._changes(node) else node
 
     def _changes(self, node: UOp) -> bool:
-        """Return whether a commit is about to change a BUFFER."""
+        """Return whether a commit changes any byte of a BUFFER."""
         return bool(self._changing.meeting(self._where[node]))
 
     def _copied(self, node: UOp) -> UOp:

@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intermediate:
-    """Storage that the plan owns; the identity-hashed `arg` of a BUFFER node.
+    """Storage that the plan owns: the `arg` of a BUFFER node. Objects are compared by identity.
 
     Attributes
     ----------
@@ -88,18 +88,18 @@ class KernelItem:
     ast : UOp
         The kernel AST (a SINK).
     buffers : tuple of UOp
-        The BUFFER of each PARAM slot, without the status word's slot, which is always the last.
-        The `arg` is the caller's object, an :class:`Intermediate` or a :class:`Part`.
+        The BUFFER of each PARAM slot, except the slot of the status word, which is the last one.
+        The `arg` of a BUFFER is the caller's object, an :class:`Intermediate` or a :class:`Part`.
     writes : tuple of int
         Slots that are written. An in-place kernel also reads some of them.
     may_fail : bool
-        Whether the kernel checks an index, so that it takes the status word.
+        Whether the kernel checks an index. If so, it takes the status word as its last slot.
     renewed : tuple of int
         Slots from which the kernel reads the new value of a commit of the same run.
     origins : tuple of Origin
         Source locations of the operations that the kernel computes, producers first.
     checks : tuple of Origin or None
-        Source location of each BOUND of the kernel, by its number.
+        Source location of each index check (BOUND) of the kernel, in the order of their numbers.
     """
 
     ast: UOp
@@ -273,7 +273,8 @@ class Schedule:
         The BUFFER that holds each output: an :class:`Intermediate` outside the arena, or the
         BUFFER of stored data if the output is that data unchanged.
     deps : tuple of tuple of int
-        For each item, the earlier items that must have run, transitively reduced or not.
+        For each item, earlier items that must run before it. Items that these wait for themselves
+        may be left out.
     arena_offsets : mapping of Intermediate to int
         Byte offset of each intermediate in the arena. The other intermediates (outputs) need
         storage of their own.

@@ -1,8 +1,8 @@
 """Layout assignment: the memory order of the axes of each stored value.
 
 Outputs are row-major. Values that only kernels read may have any order. For example, the result of
-a contraction over small images is stored with its channels innermost, so that vectors are full, and
-values computed from it follow its order.
+a convolution of small images is stored with its channels innermost, so that vectors are full.
+Values that are computed from it get the same order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SMALL = 1 << 16
 
 
 def is_row_major(node: UOp, order: Order) -> bool:
-    """Return whether `order` stores the elements of `node` row-major."""
+    """Return whether the memory order `order` of `node` is row-major, apart from axes of size 1."""
     real = [a for a in order if node.shape[a] != 1]
     return real == sorted(real)
 
@@ -42,9 +42,9 @@ def is_row_major(node: UOp, order: Order) -> bool:
 def free_contractions(roots: Sequence[UOp]) -> list[UOp]:
     """Insert a copy after each contraction that is an output, so that its order is free.
 
-    The copy is row-major. The contraction may have another order if that gains more than the copy
-    costs. For example, the gradient of filters has rows of three elements. If the contraction is
-    row-major, no copy is made.
+    The copy is row-major, and the contraction itself may be stored in another order, if that gains
+    more than the copy costs. For example, the gradient of a convolution's filters has rows of only
+    three elements, too few for a vector. If the contraction stays row-major, no copy is made.
     """
     seen = {strip(root) for root in roots}
     seen = {n for n in seen if contraction_reuse(n) > 0 and is_static(n.shape)}
@@ -63,7 +63,7 @@ def free_contractions(roots: Sequence[UOp]) -> list[UOp]:
 def preferred_orders(
     nodes: Iterable[UOp], fixed: Container[UOp], indexer: Indexer
 ) -> dict[UOp, Order]:
-    """Return the order of each node for which another order than row-major is better.
+    """Return the memory order of each node that should not be stored row-major.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def preferred_orders(
 
 
 def _followed(nodes: Sequence[UOp], fixed: Container[UOp]) -> set[UOp]:
-    """Return the nodes that reductions read, directly or not, and may read in any order."""
+    """Return the nodes that reductions read, directly or through nodes of any memory order."""
     followed: set[UOp] = set()
     for node in reversed(nodes):
         if node.op is Op.REDUCE_AXIS or (node in followed and node not in fixed):
@@ -99,9 +99,10 @@ def _followed(nodes: Sequence[UOp], fixed: Container[UOp]) -> set[UOp]:
 
 
 def _walked_by_channel(shares: Mapping[UOp, _Shares]) -> set[UOp]:
-    """Return contractions that are read by contractions in which one operand has no axis alone.
+    """Return the contractions whose results depthwise convolutions read.
 
-    The readers sum over windows of one channel, and traverse its rows.
+    In a depthwise convolution, each axis of one operand is also an axis of the other. It sums over
+    windows of one channel, so it reads along the rows of that channel.
     """
     found: set[UOp] = set()
     for node, (left, right, common) in shares.items():
@@ -112,7 +113,10 @@ def _walked_by_channel(shares: Mapping[UOp, _Shares]) -> set[UOp]:
 
 
 class _Shares(NamedTuple):
-    """Axes of a contraction's result: of only the left or the right operand, and of both."""
+    """Axes of a contraction's result, by the operands that vary along them.
+
+    `left` and `right` have the axes of only one operand, `common` those of both.
+    """
 
     left: frozenset[int]
     right: frozenset[int]
@@ -137,11 +141,12 @@ def _shares(node: UOp, indexer: Indexer) -> _Shares:
 def _contraction(
     node: UOp, shares: _Shares, free: bool, inherited: Order | None
 ) -> Order | None:
-    """Put the longest axis of one operand innermost if row-major order leaves vectors empty.
+    """Return the memory order of a contraction's result, or None for row-major.
 
-    If row-major order fills at least one vector, this requires that the node is `free`, since a
-    reader would otherwise read across rows. An `inherited` order is kept if its innermost axis
-    belongs to both operands, so that vectors run along it.
+    If rows are too short to fill vectors, the longest axis that belongs to only one operand becomes
+    the innermost one. Rows of at least one vector stay innermost, unless the node is `free`: a
+    reader would otherwise read across rows. The order `inherited` from the operands is kept if its
+    innermost axis belongs to both operands, so that vectors run along it.
     """
     rank = len(node.shape)
     if not rank:
@@ -167,12 +172,12 @@ def _contraction(
 
 
 def _filled(extent: int) -> float:
-    """Return the fraction of vector lanes that an innermost axis of this length fills."""
+    """Return the fraction of vector lanes that are used along an axis of length `extent`."""
     return extent / (-(-extent // _VECTOR) * _VECTOR)
 
 
 def varying(operand: UOp, index: Index, indexer: Indexer) -> set[UOp]:
-    """Return the loops of `index` that an operand's elements vary with."""
+    """Return the loops in `index` with which the element of `operand` at `index` varies."""
     _, index = _below(operand, index, None, indexer)
     return {loop for i in index for loop in indexer.ranges(i)}
 
@@ -190,7 +195,7 @@ _SAME_AXES = frozenset({Op.PAD, Op.SHRINK, Op.FLIP, Op.EXPAND, Op.CONTIGUOUS})
 
 
 def _inherited(node: UOp, orders: dict[UOp, Order]) -> Order | None:
-    """Return the order of `node` if it follows its operands."""
+    """Return the memory order that `node` takes over from an operand; None for row-major."""
     known = next((s for s in node.src if s in orders), None)
     if known is None:
         return None
@@ -212,7 +217,7 @@ def _inherited(node: UOp, orders: dict[UOp, Order]) -> Order | None:
 
 
 def _reshaped(source: UOp, order: Order, node: UOp) -> Order | None:
-    """Return the order after a RESHAPE, or None if it merges axes that are not adjacent."""
+    """Return the memory order after a RESHAPE; None if it merges axes that are not adjacent."""
     axes_at: dict[int, list[int]] = {}
     for old, new in groups_of_axes(source.shape, node.shape):
         positions = [order.index(a) for a in old]

@@ -43,9 +43,9 @@ def core_of(node: UOp) -> tuple[UOp, list[UOp]]:
 
 
 def axes_above(step: UOp, axes: Sequence[L | None]) -> list[L | None] | None:
-    """Map the labels of a step's operand axes to its result axes; None if axes merge or split.
+    """Return the labels of a step's result axes, given those of its operand axes.
 
-    New axes (of size 1, or broadcast) have no label.
+    New axes (of size 1, or broadcast) have no label. Return None if the step merges or splits axes.
     """
     if step.op is Op.PERMUTE:
         return [axes[a] for a in step.arg]
@@ -61,9 +61,10 @@ def axes_above(step: UOp, axes: Sequence[L | None]) -> list[L | None] | None:
 
 
 def axes_below(step: UOp, axes: Sequence[L | None]) -> list[L | None]:
-    """Map the labels of a step's result axes to its operand axes.
+    """Return the labels of a step's operand axes, given those of its result axes.
 
-    If axes merge or split, the innermost axis keeps its label and the others lose theirs.
+    If the step merges or splits axes, the innermost axis keeps its label and the others lose
+    theirs.
     """
     shape = step.src[0].shape
     if step.op is Op.IM2COL:
@@ -78,7 +79,7 @@ def axes_below(step: UOp, axes: Sequence[L | None]) -> list[L | None]:
 
 
 def varying_axes(node: UOp) -> set[int]:
-    """Return the axes of `node` along which the elements of the moved value may differ."""
+    """Return the axes of `node` along which its elements may differ (not broadcast axes)."""
     if node.op not in _FOLLOWED:
         return {k for k, n in enumerate(node.shape) if n != 1}
     shape, below = node.src[0].shape, varying_axes(node.src[0])
@@ -98,9 +99,10 @@ def varying_axes(node: UOp) -> set[int]:
 def lying(
     node: UOp, axes: Sequence[L | None], orders: Mapping[UOp, Order]
 ) -> tuple[L | None, set[L]]:
-    """Return the label of the moved value's contiguous axis, and the labels it varies with.
+    """Return the label of the axis along which `node` is contiguous, and all labels it varies with.
 
-    `axes` has the labels of the axes of `node`; `orders` has the values that are not row-major.
+    `node` may be a chain of movement ops: the memory is that of the stored value below. `axes` has
+    the labels of the axes of `node`, `orders` the memory orders of values that are not row-major.
     """
     varies = {label for k in varying_axes(node) if (label := axes[k]) is not None}
     while node.op in _FOLLOWED:

@@ -28,7 +28,7 @@ __all__ = ["Shifted", "Walk", "combined", "expanded", "reshaped", "whole"]
 
 
 class Walk(NamedTuple):
-    """How the rows of a value are cut into blocks.
+    """A way to cut the rows of a value into blocks.
 
     Attributes
     ----------
@@ -46,12 +46,12 @@ class Walk(NamedTuple):
 
 
 class Shifted(NamedTuple):
-    """Term of a sum: ``exp(u - c)``, ``u - c`` or its square.
+    """The terms of a sum: ``exp(u - c)``, ``u - c`` or ``(u - c) ** 2``.
 
     Attributes
     ----------
     op : Op
-        EXP, SUB or MUL.
+        EXP, SUB or MUL, for these three.
     row : UOp
         The value `u`.
     shift : UOp
@@ -64,7 +64,7 @@ class Shifted(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Blocks of one length.
+    """Blocks of equal length.
 
     Attributes
     ----------
@@ -82,22 +82,22 @@ class _Piece(NamedTuple):
 
     @property
     def kept(self) -> tuple[Dim, ...]:
-        """The shape of one number per block."""
+        """The shape of an array with one number for each block."""
         return tuple(1 if a in self.within else d for a, d in enumerate(self.value.shape))
 
     def sum_of(self, x: UOp, reducer: Op, *, stored: bool) -> UOp:
-        """Reduce the elements `x` to one number per block, stored in memory if `stored`."""
+        """Reduce `x` to one number for each block; `stored` tells whether these are stored."""
         out = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (reducer, self.within))
         out = UOp(Op.CONTIGUOUS, x.dtype, (out,)) if stored else out
         return reshaped(out, self.kept)
 
     def less(self, shift: UOp) -> UOp:
-        """Subtract one number per block from the elements."""
+        """Subtract `shift`, which has one number for each block, from the blocks' elements."""
         return self.value.alu(Op.SUB, expanded(shift, self.value.shape))
 
 
 def _pieces(row: UOp, walk: Walk) -> list[_Piece]:
-    """Return the full blocks, and the remainder as a shorter block of its own."""
+    """Return the blocks of full length, and the shorter last block of each row, if there is one."""
     size = row.shape[walk.axis]
     assert isinstance(size, int)
     rest = size % walk.length
@@ -126,7 +126,7 @@ def combined(shifted: Shifted, walk: Walk, node: UOp) -> UOp:
 
 
 def _of_powers(_op: Op, piece: _Piece, about: UOp) -> UOp:
-    """Return the sum of ``exp(u - about)`` over each block."""
+    """Return the sum of ``exp(u - about)`` for each block."""
     greatest = piece.sum_of(piece.value, Op.MAX, stored=False)
     # An infinite maximum is not subtracted: a block of only -inf sums to 0, one with inf to inf.
     powers = piece.less(_unless_infinite(greatest, greatest)).alu(Op.EXP)
@@ -136,7 +136,7 @@ def _of_powers(_op: Op, piece: _Piece, about: UOp) -> UOp:
 
 
 def _of_deviations(op: Op, piece: _Piece, about: UOp) -> UOp:
-    """Return the sum of ``u - about``, or of its square, over each block."""
+    """Return the sum of ``u - about``, or of ``(u - about) ** 2``, for each block."""
     number = elements(tuple(piece.value.shape[a] for a in piece.within))
     count = full(const(number, about.dtype), piece.kept)
     # An approximate mean is sufficient; an exact division would need a kernel of its own.
@@ -197,7 +197,7 @@ def _between(x: UOp, axis: int, low: int, high: int) -> UOp:
 
 
 def reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
-    """Reshape `x`."""
+    """Return `x` with another shape."""
     return x if x.shape == shape else UOp(Op.RESHAPE, x.dtype, (x,), shape)
 
 

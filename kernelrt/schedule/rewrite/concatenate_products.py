@@ -1,8 +1,9 @@
-"""Rewrites sums of products over equal axes as one product over concatenated operands.
+"""Rewrites a sum of contractions as one contraction of concatenated operands.
 
-A weight that every step of a sequence uses has a gradient that is a sum of as many contractions.
-Over concatenated operands it is one contraction, whose code does not grow with the number of steps.
-Operands are concatenated below movement ops, so that slices of a sequence become the sequence.
+If every step of a sequence uses a weight, the weight's gradient is a sum with one contraction for
+each step. If the operands of these contractions are concatenated, it is one contraction, whose code
+does not grow with the number of steps. Operands are concatenated below movement ops, so that slices
+of a sequence become the sequence itself.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def concatenate_products(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
 
 
 def _adds_sums(node: UOp) -> bool:
-    """Return whether `node` is a sum over axes of a sum of terms, with a single rounding."""
+    """Return whether `node` reduces, by a sum, an ADD of floats that are not narrow."""
     if node.op is not Op.REDUCE_AXIS or node.arg[0] is not Op.ADD:
         return False
     x = node.src[0]
@@ -65,7 +66,7 @@ def _adds_sums(node: UOp) -> bool:
 
 
 def _add_products(roots: Sequence[UOp]) -> bool:
-    """Return whether a node sums, over axes, a sum that has a product among its terms."""
+    """Return whether any node reduces, by a sum, an ADD that has a product among its terms."""
     among: set[UOp] = set()
     for node in toposort(roots):
         if node.op is Op.MUL or (node.op is Op.ADD and not among.isdisjoint(node.src)):
@@ -76,7 +77,7 @@ def _add_products(roots: Sequence[UOp]) -> bool:
 
 
 def _rewritten(roots: Sequence[UOp], rule: _Rule) -> list[UOp]:
-    """Apply `rule` to sums of sums in `roots`."""
+    """Apply `rule` to each reduction of an ADD (see :func:`_adds_sums`) in `roots`."""
     nodes = list(toposort(roots))
     # An operand that one addition uses twice has two uses, so that it is not expanded twice.
     users = Counter(itertools.chain(roots, *(node.src for node in nodes)))
@@ -98,7 +99,7 @@ def _rewritten(roots: Sequence[UOp], rule: _Rule) -> list[UOp]:
 
 
 def _wanted_in_part(nodes: Sequence[UOp]) -> set[UOp]:
-    """Return the nodes of which some users may need only part of the elements."""
+    """Return the nodes that have a user which may need only a part of their elements."""
     found: set[UOp] = set()
     for node in reversed(nodes):
         if node in found:
@@ -109,7 +110,10 @@ def _wanted_in_part(nodes: Sequence[UOp]) -> set[UOp]:
 
 
 def _terms(root: UOp, users: Counter[UOp]) -> list[UOp]:
-    """Return the terms of a chain of additions, in order; a node with other users is a term."""
+    """Return the terms of a chain of ADDs, in order.
+
+    An ADD that has other users is a term itself.
+    """
     out: list[UOp] = []
     stack = [root]
     while stack:
@@ -122,7 +126,7 @@ def _terms(root: UOp, users: Counter[UOp]) -> list[UOp]:
 
 
 class _Joins:
-    """Concatenations of one graph, on a target with the given costs."""
+    """Rewrites the sums of one graph, by the costs on a target."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -130,7 +134,7 @@ class _Joins:
         self.made: set[UOp] = set()
 
     def products(self, node: UOp, terms: list[UOp]) -> UOp | None:
-        """Merge the contractions among the terms of `node`, or return None."""
+        """Merge the contractions among `terms` of `node`; return None if that does not pay."""
         like = [t for t in terms if self._contracts(node, t)]
         if len(like) < 2:
             return None
@@ -151,7 +155,10 @@ class _Joins:
         return _with_rest(node, joined, terms, like)
 
     def others(self, node: UOp, terms: list[UOp]) -> UOp | None:
-        """Rewrite `node` as one sum over operands that products have concatenated, or None."""
+        """Rewrite `node` as one sum over a concatenation that a merged contraction reads anyway.
+
+        Return None if there is no such concatenation.
+        """
         for axis in node.arg[1]:
             for order in (terms, terms[::-1]):
                 joined = side_by_side(order, axis)
@@ -173,7 +180,7 @@ class _Joins:
         return self._costs.call + 2 * nbytes * self._costs.byte(nbytes)
 
     def _apart(self, node: UOp, product: UOp) -> float:
-        """Return the cycles of separate products, which load both operands for each."""
+        """Return the cycles of separate contractions: a load of both operands for each product."""
         return elements(product.shape) * self._costs.element(Op.MUL, node.dtype)
 
 
@@ -230,7 +237,7 @@ def _number(dim: Any) -> int:
 
 
 def _alike(shapes: Sequence[tuple[Any, ...]], axis: int) -> bool:
-    """Return whether `shapes` are equal except along `axis`."""
+    """Return whether `shapes` differ at most along `axis`."""
     return len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) == 1
 
 
@@ -267,7 +274,7 @@ def _shrunk(parts: Sequence[UOp], axis: int) -> UOp | None:
 
 
 def _reshaped(parts: Sequence[UOp], axis: int) -> UOp | None:
-    """Concatenate before a RESHAPE, if `axis` starts with an axis of the operand."""
+    """Concatenate before a RESHAPE, if an axis of its operand starts where `axis` starts."""
     shapes = Counter(source.shape for source in _sources(parts))
     inner = shapes.most_common(1)[0][0]
     if not is_static(inner) or any(part.shape != parts[0].shape for part in parts):

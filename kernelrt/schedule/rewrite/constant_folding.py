@@ -23,7 +23,7 @@ _Number = Any
 
 
 def fold(op: Op, dtype: DType, operands: list[UOp]) -> UOp | None:
-    """Apply `op` to CONSTs; return a CONST of `dtype`, or None if the result is not known exactly.
+    """Apply `op` to CONSTs. Return a CONST of `dtype`, or None if the exact result is not known.
 
     Transcendental functions are evaluated in float64 and rounded once. Narrow floats are left
     to the kernels, which decide where to round.
@@ -66,7 +66,7 @@ def _power(base: float, exponent: float) -> float:
 
 
 def _extremum(better: Callable[[_Number, _Number], bool]) -> Callable[..., _Number]:
-    """Return a function of two numbers: the first, unless the second is better or NaN."""
+    """Return a function that returns its first number, unless the second is better or NaN."""
     return lambda a, b: b if better(b, a) or b != b else a
 
 

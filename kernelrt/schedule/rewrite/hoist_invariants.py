@@ -42,7 +42,7 @@ _KNOWN: Final = (ALU | FREE | _MORE) - {Op.VAR, Op.BOUND}
 
 
 class _Count(NamedTuple):
-    """Cost of a value: cycles of arithmetic, and cycles of loads. They overlap."""
+    """Cost of a value: cycles of arithmetic, and cycles of loads; the two overlap in time."""
 
     arithmetic: float = 0.0
     loads: float = 0.0
@@ -70,12 +70,12 @@ def invariant_values(
     device : DeviceSpec
         Target of the kernels.
     panels : bool
-        Whether to prepack matrices for their products, which takes longer than one product gains.
+        Whether to prepack matrices. That takes longer than a single product gains by it.
 
     Returns
     -------
     roots, values : list of UOp
-        Graphs with equal values, and the nodes of them to hoist, operands first.
+        Graphs with equal values, and those of their nodes to hoist, operands first.
     """
     order = list(toposort(roots))
     read = sum(_nbytes(node) for node in order if node.op is Op.BUFFER)
@@ -90,7 +90,7 @@ def invariant_values(
 
 
 def _invariant(order: Iterable[UOp], is_invariant: Callable[[UOp], bool]) -> set[UOp]:
-    """Return the run-invariant nodes of `order`, which has operands first."""
+    """Return the nodes of `order` (operands first) that have the same value in every run."""
     invariant: set[UOp] = set()
     for node in order:
         if node.op is Op.BUFFER:
@@ -105,10 +105,11 @@ def _invariant(order: Iterable[UOp], is_invariant: Callable[[UOp], bool]) -> set
 def _computed_once(roots: Sequence[UOp], chosen: Iterable[UOp], most: int) -> list[UOp]:
     """Return `chosen`, changed so that no sum is computed both before the first run and in a run.
 
-    The two programs would add its terms in different orders, and round differently. Then a
-    maximum of sums that is computed before the first run would equal none of the sums of a run,
-    and its gradient would be zero. So such a sum is computed before the first run, too. If it does
-    not fit into the `most` bytes, no value that is made of it is.
+    The program that runs before the first run, and the program of a run, would add the terms in
+    different orders, and round differently. For example, the maximum of some sums might then equal
+    none of the sums themselves, and its gradient would be zero. So a sum that both programs need is
+    hoisted, too. If it does not fit into `most` bytes, no value that is computed from it is
+    hoisted.
     """
     kept = set(chosen)
     while True:
@@ -165,7 +166,10 @@ class _Choice:
         return [node for node in order if node in kept]
 
     def _within(self, chosen: Iterable[UOp]) -> set[UOp]:
-        """Return the values that fit the memory limit: panels, then the largest gain per byte."""
+        """Return the values that fit the memory limit.
+
+        Panels come first, then the values that save most cycles for each of their bytes.
+        """
         kept: set[UOp] = set()
         left = self._most_bytes
 
@@ -179,7 +183,7 @@ class _Choice:
         return kept
 
     def _is_worth(self, node: UOp) -> bool:
-        """Return whether to hoist this value, rather than its operands or nothing."""
+        """Return whether hoisting `node` is better than hoisting its operands or nothing."""
         if not _can_be_stored(node) or not 0 < _nbytes(node) <= self._most_bytes:
             return False
         if not self._is_dear(node, self._alone(node)):
@@ -195,7 +199,7 @@ class _Choice:
         return count.cycles > _WORTH * load and count.cycles > load + _LEAST
 
     def _dear_below(self, node: UOp) -> set[UOp]:
-        """Return the smaller values that would be hoisted if this one is not."""
+        """Return the smaller values below `node` that would be hoisted if `node` is not."""
         load = self._load(node)
         found: set[UOp] = set()
         stack, seen = list(node.src), set[UOp]()
@@ -212,7 +216,7 @@ class _Choice:
         return found
 
     def _load(self, node: UOp) -> float:
-        """Return the cycles of loading a value, which shares the caches with other data."""
+        """Return the cycles of loading a value; other data take their share of the caches."""
         nbytes = _nbytes(node)
         return nbytes * max(self._costs.byte(nbytes), self._costs.far_byte)
 
@@ -248,7 +252,7 @@ def _nbytes(node: UOp) -> int:
 
 
 def _is_fixed(arg: object) -> bool:
-    """Return whether a node's argument, such as a slice's start, depends on no Variable."""
+    """Return whether a node's argument, such as a slice's start, contains no Variable."""
     return all(map(_is_fixed, arg)) if isinstance(arg, tuple) else not isinstance(arg, UOp)
 
 

@@ -1,8 +1,9 @@
 """Materializes padding: stores the padded operand of a contraction once.
 
-A convolution reads its image with zero padding, which needs a copy. If the image is computed
-elementwise and has other users, it is stored with its padding, and the other users read the
-interior: one buffer and one pass replace two. Copies that only differ in padding share one buffer.
+A convolution reads its image with zero padding, so it needs a padded copy. If the image is computed
+element by element and has other users, only the padded copy is stored, and the other users read its
+interior. So one buffer and one pass replace two. If several users need different amounts of
+padding, they share the buffer with the largest.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["materialize_padding"]
 
 
 def materialize_padding(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
-    """Store values that contractions read padded only once, with their padding.
+    """Store each value that a contraction reads with padding once, including the padding.
 
     Parameters
     ----------
@@ -67,13 +68,13 @@ def materialize_padding(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
 
 
 class _Padding(NamedTuple):
-    """The shape in which a value is padded, and the zeros before and after each axis."""
+    """The shape that a value has when it is padded, and the zeros before and after each axis."""
 
     shape: tuple[Dim, ...]
     widths: tuple[tuple[int, int], ...]
 
     def holds(self, widths: Sequence[tuple[int, int]]) -> bool:
-        """Return whether this padding contains a padding of `widths`."""
+        """Return whether this padding is at least as wide as `widths` everywhere."""
         pairs = zip(widths, self.widths, strict=True)
         return all(lo <= low and hi <= high for (lo, hi), (low, high) in pairs)
 
@@ -91,7 +92,7 @@ def _reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
 def _within(
     x: UOp, padding: _Padding, widths: Sequence[tuple[int, int]], shape: Sequence[Dim]
 ) -> UOp:
-    """Return the part of a padded value that has a padding of `widths`."""
+    """Return the part of the padded value `x` that has only a padding of `widths`."""
     if tuple(shape) == x.shape:
         return x
     box = tuple(
@@ -104,7 +105,7 @@ def _within(
 def _paddings(
     order: Sequence[UOp], roots: set[UOp], device: DeviceSpec
 ) -> dict[UOp, _Padding]:
-    """Return, for values that are better stored padded, the widest padding they are read with."""
+    """Return the values to store with padding, each with the widest padding that a user reads."""
     if all(node.op is not Op.PAD for node in order):
         return {}
     users: dict[UOp, int] = {}

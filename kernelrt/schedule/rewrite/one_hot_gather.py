@@ -1,8 +1,8 @@
-"""Rewrites masked sums in which only one element counts as gathers, if rows are long.
+"""Replaces a masked sum that selects one element of a long row by a gather.
 
-The score of a sample's class is written as the sum of ``where(position == class, scores, 0)``. If
-the scores have to be read anyway, this costs little, and its gradient is no scatter. But a long row
-should not be read for one element.
+For example, a cross-entropy loss takes the score of a sample's class as the sum of
+``where(position == class, scores, 0)``. If the scores have to be read anyway, this sum costs
+little, and its gradient needs no scatter. But a long row should not be read just for one element.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ __all__ = ["looked_up", "row_of_one"]
 
 
 def row_of_one(node: UOp) -> UOp | None:
-    """Return the row of which the masked sum `node` selects one element, within its bounds.
+    """Return the row from which the masked sum `node` selects one element.
 
     Returns
     -------
     UOp or None
-        The row, with the shape of the summed value; None if `node` is no such sum.
+        The row, with the shape of the summed value. None if `node` is no such sum, or if the index
+        of the element may be out of bounds.
     """
     selected = _selected(node)
     return None if selected is None else node.src[0].src[1]
@@ -47,7 +48,7 @@ def looked_up(node: UOp) -> UOp:
 
 
 def _selected(node: UOp) -> UOp | None:
-    """Return the index of the selected element, or None.
+    """Return the index of the element that a masked sum selects; None if `node` is no such sum.
 
     The index is within bounds. It has size 1 along the one axis of the sum.
     """
@@ -68,7 +69,7 @@ def _selected(node: UOp) -> UOp | None:
 
 
 def _counts(node: UOp, axis: int) -> bool:
-    """Return whether `node` is the position along `axis`."""
+    """Return whether each element of `node` is its own position along `axis`."""
     size = node.shape[axis]
     if node.op is Op.EXPAND and node.src[0].shape[axis] == size:
         node = node.src[0]

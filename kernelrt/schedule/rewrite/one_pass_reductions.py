@@ -1,12 +1,13 @@
 """One-pass reductions: computes dependent reductions of a row in one pass, block by block.
 
-The sum of ``exp(u - c)``, where `c` is the maximum of `u`, needs `c` first; so do the deviations
-from a mean and their squares. A row larger than a cache would come from memory once for each
-reduction. This pass cuts the row into blocks, and reads each block twice while it is in the caches
-of a core. `blocked_statistics.py` defines the values stored per block and how they are combined.
+Some sums depend on another reduction of the same row. For example, the sum of ``exp(u - c)`` in a
+softmax needs the maximum `c` of `u` first, and a variance needs the mean first. A row larger than a
+cache would be read from memory once for each reduction. This pass cuts the row into blocks, and
+reads each block twice while it is in the caches of a core. `blocked_statistics.py` defines the
+values that are stored for each block, and how they are combined.
 
-The pass matches the graph, not the method that built it. Shapes and the target decide where it
-gains.
+The pass recognizes such sums by their graph, not by the method that built them. It rewrites a sum
+if the shape and the target make that faster.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _STORED: Final = frozenset({Op.BUFFER, Op.CONTIGUOUS, Op.CALL, Op.REGION})
 
 
 def reduce_in_one_pass(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
-    """Compute statistics of rows that no cache holds block by block.
+    """Compute statistics of rows block by block, if the rows are too large for the caches.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ def reduce_in_one_pass(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
 
 
 def _found(nodes: Sequence[UOp], device: DeviceSpec) -> dict[UOp, tuple[Shifted, Walk]]:
-    """Return the sums to rewrite, with their terms and how their rows are cut."""
+    """Return the sums to rewrite, each with its terms and with the way to cut its rows."""
     checked: set[UOp] = set()
     found: dict[UOp, tuple[Shifted, Walk]] = {}
     for node in nodes:
@@ -119,12 +120,12 @@ def _found(nodes: Sequence[UOp], device: DeviceSpec) -> dict[UOp, tuple[Shifted,
 def _leave_rows(
     nodes: Sequence[UOp], found: dict[UOp, tuple[Shifted, Walk]], device: DeviceSpec
 ) -> None:
-    """Remove reductions from `found` that a kernel computes row by row and then reads again.
+    """Remove sums from `found` whose rows one kernel reduces and then reads again, row by row.
 
-    Few rows have no such kernel: reductions to few elements are kernels of their own
-    (`split_reductions.py`). If there are many rows, the kernel reduces a row and then divides its
-    elements while the last cache still holds them. With all statistics computed first, the elements
-    would come from memory.
+    If there are many rows, as in a softmax over many samples, one kernel reduces a row and then
+    divides its elements, while the last-level cache still holds them. If all sums were computed
+    first, the elements would come from memory again. If there are few rows, their reductions have
+    kernels of their own in any case (`split_reductions.py`).
     """
     spread = {s for node in nodes if node.op is Op.EXPAND for s in _sums_below(node, found)}
     rows = set()
@@ -138,7 +139,7 @@ def _leave_rows(
 
 
 def _sums_below(spread: UOp, found: dict[UOp, tuple[Shifted, Walk]]) -> list[UOp]:
-    """Return the nodes of `found` that an EXPAND broadcasts back to the elements of their rows."""
+    """Return the nodes of `found` whose results the EXPAND `spread` broadcasts along their rows."""
     count, out = elements(spread.shape), []
     seen, wanted = {spread}, [spread.src[0]]
     while wanted and len(seen) <= _DEEP:
@@ -154,7 +155,7 @@ def _sums_below(spread: UOp, found: dict[UOp, tuple[Shifted, Walk]]) -> list[UOp
 
 
 def _shifted(node: UOp) -> Shifted | None:
-    """Return the terms of the sum `node`, if their shift is a reduction of the same rows."""
+    """Return the terms of the sum `node`; None if no reduction of the same rows is their shift."""
     (x,), (_, axes) = node.src, node.arg
     op, difference = Op.SUB, x
     if x.op is Op.EXP or (x.op is Op.MUL and x.src[0] is x.src[1]):
@@ -172,7 +173,7 @@ def _shifted(node: UOp) -> Shifted | None:
 
 
 def _is_greatest(shift: UOp, row: UOp, axes: tuple[int, ...]) -> bool:
-    """Return whether `shift` is the maximum of `row`, or a finite number if that is infinite."""
+    """Return whether `shift` is the maximum of `row`, perhaps with numbers in place of infinity."""
     if shift.op is Op.WHERE:
         numbers = [n for n in map(uniform, shift.src[1:]) if n is not None]
         others = [s for s in shift.src[1:] if uniform(s) is None]
@@ -183,7 +184,7 @@ def _is_greatest(shift: UOp, row: UOp, axes: tuple[int, ...]) -> bool:
 
 
 def _is_mean(shift: UOp, row: UOp, axes: tuple[int, ...]) -> bool:
-    """Return whether `shift` is the sum of `row`, times or divided by a number."""
+    """Return whether `shift` is the sum of `row`, multiplied or divided by a number."""
     if shift.op not in (Op.DIV, Op.MUL):
         return False
     number = uniform(shift.src[1])
@@ -200,7 +201,7 @@ def _reduces(node: UOp, reducer: Op, row: UOp, axes: tuple[int, ...]) -> bool:
 
 
 def _walk(row: UOp, axes: tuple[int, ...], device: DeviceSpec) -> Walk | None:
-    """Return how to cut the rows of `row` along `axes`; None if that gains nothing."""
+    """Return how to cut rows along `axes` of `row` into blocks; None if that gains nothing."""
     sizes = [d for d in row.shape if isinstance(d, int)]
     long = [a for a, d in enumerate(sizes) if d != 1]
     if not set(axes).intersection(long) or any(
@@ -243,7 +244,7 @@ def _walk(row: UOp, axes: tuple[int, ...], device: DeviceSpec) -> Walk | None:
 
 
 def _cut(size: int, least: int, most: int) -> int:
-    """Return a block length of at least `least`, a divisor of `size` if one is near."""
+    """Return a block length from `least` to `most`; it divides `size` if possible."""
     if size <= most:
         return size
     near = range(size // least, size // most, -1)
@@ -251,7 +252,7 @@ def _cut(size: int, least: int, most: int) -> int:
 
 
 def _bytes(row: UOp) -> int:
-    """Return the bytes of all elements of `row` as they are stored."""
+    """Return the bytes of all elements of `row`, in the dtype in which they are stored."""
     return elements(row.shape) * _stored(row).dtype.itemsize
 
 

@@ -1,8 +1,9 @@
 """Weight prepacking: stores invariant matrices once in the order in which products read them.
 
-A product reads as many columns of a matrix as a vector has lanes, down the whole depth. A matrix
-stored that way (in panels) need not be packed or transposed, nor fetched from addresses that are
-pages apart. So a product runs at the processor's peak from a few rows on.
+A matrix product reads a *panel* at a time: as many columns of the second matrix as a vector has
+lanes, over the whole depth (the summed axis). A matrix that is stored panel by panel need not be
+packed or transposed in each run, and its elements are not pages apart. So even a product of a few
+rows reaches the processor's peak.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _NEAR: Final = 2
 
 
 class _Matrix(NamedTuple):
-    """An operand of a product with `rows` rows: batch, column and summed axes of `core`."""
+    """The value `core` as an operand of a product: its batch, column and summed (depth) axes.
+
+    `rows` is the number of rows of the other operand.
+    """
 
     rows: int
     core: UOp
@@ -48,8 +52,9 @@ def lay_out(
 ) -> tuple[list[UOp], set[UOp]]:
     """Rewrite graphs so that products read run-invariant matrices from panels.
 
-    A matrix that is wider than the data it is computed from is left out, such as int8 weights that
-    are multiplied as float32: reading more bytes costs more than packing saves.
+    A matrix that has more bytes than the data that it is computed from is left out. For example,
+    int8 weights that are multiplied as float32 would take four times as many bytes, and to read
+    those costs more than packing saves.
 
     Parameters
     ----------
@@ -120,7 +125,7 @@ def _is_product(node: UOp) -> bool:
 
 
 def _holds_product(node: UOp, without: set[UOp]) -> bool:
-    """Return whether a value is computed element by element from a product's results.
+    """Return whether `node` is computed element by element from a product's results.
 
     `without` caches nodes for which this is false, so that shared operands are visited once.
     """
@@ -152,7 +157,10 @@ def _matrix(factor: UOp, other: UOp, product: UOp) -> _Matrix | None:
 def _as_matrix(
     core: UOp, axes: Sequence[int | None], shared_axes: Collection[int], product: UOp
 ) -> _Matrix | None:
-    """Return `core` as a matrix; `axes` are its axes along those of the summed value."""
+    """Return `core` as a matrix, or None if it has not the axes of one.
+
+    For each axis of the operands of `product`, `axes` has the axis of `core`, or None.
+    """
     summed = product.arg[1]
     batch: list[int] = []
     columns: list[int] = []
@@ -172,7 +180,7 @@ def _as_matrix(
 
 
 def _laid_out(found: _Matrix, lanes: int) -> tuple[UOp, UOp]:
-    """Return the stored panels of a matrix, and the matrix as it is read from them."""
+    """Return a node that stores the panels of a matrix, and the matrix as a view of the panels."""
     _, core, batch, columns, depth = found
     ones = (k for k, n in enumerate(core.shape) if n == 1)
     order = (*ones, *batch, columns, *depth)

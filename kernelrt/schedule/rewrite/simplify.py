@@ -45,7 +45,7 @@ def _move_constant(u: UOp) -> UOp | None:
 
 
 def _move_narrow(u: UOp) -> UOp | None:
-    """Move a value before it is widened, so that the moved value may be stored narrow."""
+    """Apply a movement op before a widening cast, so that its result may be stored narrow."""
     x = u.src[0]
     if not _widens(x):
         return None
@@ -152,7 +152,7 @@ def _reduce_nothing(u: UOp) -> UOp | None:
 
 
 def _reduce_expanded(u: UOp) -> UOp | None:
-    """Drop the loop over an axis along which all elements are the same."""
+    """Reduce an expanded axis without a loop: its elements are all the same."""
     reducer, axes = u.arg
     x = u.src[0]
     if x.op is not Op.EXPAND:
@@ -178,7 +178,7 @@ def _reduce_expanded(u: UOp) -> UOp | None:
 
 
 def _reduce_copies(u: UOp) -> UOp | None:
-    """Reduce copies of an array only once: move the EXPAND after the reduction."""
+    """Move an EXPAND of axes that are not reduced after the reduction, so that it runs once."""
     _, axes = u.arg
     x = u.src[0]
     if x.op is not Op.EXPAND:
@@ -199,7 +199,7 @@ def _at_least_one(dim: Dim) -> bool:
 
 
 def _exact_multiple(value: UOp | None, dtype: DType, count: int) -> bool:
-    """Return whether adding `value` `count` times is exactly a product."""
+    """Return whether the sum of `count` copies of `value` equals the product, without rounding."""
     if not dtype.is_float:
         return not dtype.is_bool
     if value is None or dtype.is_narrow:
@@ -224,7 +224,7 @@ def _fold(u: UOp) -> UOp | None:
 
 
 def _is_checked(node: UOp) -> bool:
-    """Return whether an index is checked below; then `node` is computed even if not needed."""
+    """Return whether an index is checked in `node`; then `node` must be computed in any case."""
     return any(n.op is Op.BOUND for n in toposort([node]))
 
 
@@ -255,7 +255,7 @@ def _mul(u: UOp) -> UOp | None:
 
 
 def _div(u: UOp) -> UOp | None:
-    """Replace a division by a power of two by a product, which is exact."""
+    """Replace a division by a power of two by a multiplication, which gives the same bits."""
     x, other = u.src
     value = uniform(other)
     if value is None or not u.dtype.is_float or u.dtype.is_narrow:
@@ -343,7 +343,7 @@ def _cast(u: UOp) -> UOp | None:
 
 
 def _pull_expand(u: UOp) -> UOp | None:
-    """Apply arithmetic before the EXPAND of its operands."""
+    """Apply an elementwise op before the EXPAND of its operands, to fewer elements."""
     inner: tuple[Dim, ...] | None = None
     for s in u.src:
         if s.op is Op.EXPAND and uniform(s) is None:
@@ -361,10 +361,10 @@ def _pull_expand(u: UOp) -> UOp | None:
 
 
 def _pull_reshape(u: UOp) -> UOp | None:
-    """Apply arithmetic over the finer of two shapes, if a reshape of an operand merged axes.
+    """Apply an elementwise op before a RESHAPE of an operand, if the RESHAPE merged axes.
 
-    The fine axes show which of them each operand varies with. A widening cast is excluded, since
-    values are moved while they are narrow.
+    The separate axes show with which of them each operand varies. A widening cast is left where it
+    is, since values are reshaped while they are narrow.
     """
     for s in () if _widens(u) else u.src:
         if s.op is Op.RESHAPE and _refines(s.src[0].shape, u.shape):

@@ -1,9 +1,10 @@
 """Split-K: computes a contraction of large operands to few results block by block.
 
-A kernel keeps a tile of the results in registers, and reads everything that it sums for each tile.
-If that is a batch of images, and the results are the weights of a filter, the images come from
-memory again for every tile. This pass rewrites the sum as a sum of partial sums, one for each block
-of operands that fits the cache. Their number follows from the shape and the target.
+A kernel keeps a tile of the results in registers. For each tile it reads all operands of the sum.
+For example, the gradient of a filter is a sum over a batch of images, so all images come from
+memory again for every tile of the gradient. This pass rewrites such a sum as a sum of partial sums.
+Each partial sum is over a block of the operands that fits the cache. The number of blocks follows
+from the shape and the target.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _PART: Final = 2
 
 
 def block_contractions(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
-    """Split contractions that would read an operand from memory again for every few results.
+    """Rewrite contractions of large operands to few results as sums of partial sums.
+
+    They would otherwise read an operand from memory again for every few results.
 
     Parameters
     ----------
@@ -87,7 +90,7 @@ def _permuted(x: UOp, order: tuple[int, ...]) -> UOp:
 
 
 def _parts(node: UOp, axis: int, device: DeviceSpec, costs: Costs) -> int:
-    """Return the number of blocks along `axis` to split a sum into."""
+    """Return into how many blocks to split a sum along `axis`; 1 if splitting does not pay."""
     (x,) = node.src
     size = x.shape[axis]
     assert isinstance(size, int)

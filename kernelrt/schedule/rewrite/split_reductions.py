@@ -1,8 +1,8 @@
 """Splits long reductions to few elements into two steps, so that cores can share the first.
 
-A kernel is divided along its output. A full sum has only one output element, so it is rewritten as
-a sum of partial sums. Their number follows from the shape and the target, not from the number of
-cores, so the order of additions does not depend on the cores either.
+A kernel is divided among cores along its output. The sum of all elements has only one output
+element, so it is rewritten as a sum of partial sums. Their number follows from the shape and the
+target, not from the number of cores. So the result does not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ def _in_parts(node: UOp, device: DeviceSpec) -> UOp:
 
 
 def _divisor(size: int, least: int) -> int | None:
-    """Return the smallest divisor of `size` from `least` on, below four times `least`."""
+    """Return the smallest divisor of `size` in [`least`, 4 * `least`), or None."""
     return next((p for p in range(least, 4 * least) if size % p == 0), None)
 
 
 def _joined(node: UOp, axis: int, split: tuple[int, ...], kept: int) -> UOp:
-    """Return a reduction in parts, which are stored.
+    """Return the reduction `node` as a reduction of partial results, which are stored.
 
-    Axes of `node`'s operand, from `axis` on, are divided into those of `split`. The first `kept` of
-    them number the parts.
+    The first `kept` axes of the operand, from `axis` on, are reshaped to the axes `split`. The
+    first `kept` of these number the partial results; the others are reduced to them.
     """
     (x,), (reducer, axes) = node.src, node.arg
     more = len(split) - kept

@@ -1,15 +1,16 @@
 """Transposes operands of products that would be read across their rows.
 
-Vectors of a product run along its columns. If an operand is stored along the depth instead, such as
-the keys of attention, a kernel of static size transposes panels of it (loops/passes/pack_operands).
-A kernel with a dynamic number of columns would gather each lane. 8 x 4 products of 64 x 16 by
-16 x 64 take 290 us that way, and 45 us with the copy (AVX-512).
+Vectors of a product run along its columns. Some operands are stored along the depth (the summed
+axis) instead, such as the keys of attention. If the number of columns is static, the kernel itself
+transposes panels of such an operand (loops/passes/pack_operands). If it is dynamic, the kernel
+would gather each lane, so this pass copies the operand. For example, a batch of 8 x 4 products of
+64 x 16 by 16 x 64 takes 290 us with gathers, and 45 us with the copy (AVX-512).
 
-If the other operand is stored along the rows, as in ``a.T @ b``, a tile reads a few elements of
-each cache line, and lines that are far apart evict each other before the next tile. With 32
-registers a kernel copies blocks of both operands (loops/passes/cache_blocking). With 16 its tiles
-are smaller, and a copy of the whole operand is faster: ``a.T @ b`` of 1024 x 1024 reaches 92 GF/s
-with blocks, 105 with the copy (AVX2, Zen 4).
+The other operand may be stored along the rows, as in ``a.T @ b``. Then a tile reads a few elements
+of each cache line, and lines that are far apart evict each other before the next tile. With 32
+vector registers, a kernel copies blocks of both operands (loops/passes/cache_blocking). With 16
+registers its tiles are smaller, and a copy of the whole operand is faster: ``a.T @ b`` of
+1024 x 1024 reaches 92 GF/s with blocks, and 105 GF/s with the copy (AVX2, Zen 4).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def transpose_operands(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
 
 
 def _transposed(node: UOp, device: DeviceSpec) -> UOp:
-    """Return the product with a copy of one operand, if a copy is faster."""
+    """Return `node` with a copy of one operand if that is faster, else `node` itself."""
     product, summed = node.src[0], set(node.arg[1])
     kept = [a for a, size in enumerate(product.shape) if a not in summed and size != 1]
     if product.op is not Op.MUL or not kept:
@@ -91,7 +92,7 @@ def _transposed(node: UOp, device: DeviceSpec) -> UOp:
 
 
 def _is_slow(node: UOp, k: int, depth: int, device: DeviceSpec) -> bool:
-    """Return whether a product reads its factor `k`, stored along the rows, slowly."""
+    """Return whether a product reads factor `k`, which is stored along the rows, slowly."""
     product = node.src[0]
     narrow = not node.dtype.is_float or node.dtype.is_narrow
     if device.vector_registers > _REGISTERS or narrow or len(node.arg[1]) > 1:
@@ -102,7 +103,7 @@ def _is_slow(node: UOp, k: int, depth: int, device: DeviceSpec) -> bool:
 
 
 def _step(factor: UOp, axis: int) -> int | None:
-    """Return how many bytes neighbors along an axis of `factor` are apart; None if unknown."""
+    """Return the distance in bytes of neighbors along an axis of `factor`; None if unknown."""
     node, axes = factor, list[int | None](range(len(factor.shape)))
     while node.op in AXES:
         below = axes_below(node, axes)

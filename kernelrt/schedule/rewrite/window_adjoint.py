@@ -1,7 +1,7 @@
 """Rewrites gradients of windows so that no access needs a condition.
 
-The adjoint of a window (fold, col2im) reads an element only where a window covers it. Computed
-directly, it has checks in the inner loop.
+The adjoint of taking windows (fold, col2im) gathers, for each position, the elements of all windows
+that cover it. Written directly, its inner loop checks for each tap whether there is such a window.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ __all__ = ["window_of_padded"]
 
 
 def window_of_padded(u: UOp) -> UOp | None:
-    """Rewrite a fold whose taps all read the same values as a window of a padded copy.
+    """Rewrite a fold whose taps all read the same values as windows of a padded copy.
 
-    Element [i, k] is y[(i - k * dilation) / stride]. With stride - 1 zeros between neighbors and
-    (taps - 1) * dilation zeros at the ends, it is a plain window with its taps in reverse, and no
-    access needs a check. This computes the input gradient of a convolution as a convolution.
+    Element [i, k] of the fold (position i, tap k) is y[(i - k * dilation) / stride], or 0 if there
+    is no such element. So the fold takes plain windows, with the taps in reverse order, from a copy
+    of y with stride - 1 zeros between neighbors and (taps - 1) * dilation zeros at the ends. No
+    access needs a check then. For the input gradient of a convolution, the result is a convolution.
     """
     y = u.src[0]
     shape, windows = u.arg
