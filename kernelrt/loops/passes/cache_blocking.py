@@ -1,11 +1,11 @@
 """Cache blocking: sums stay in a local array while blocks of their operands are read.
 
-A contraction that keeps its sums in registers reads its whole depth for each tile. If that reads
-memory in steps from page to page, the sums of a block of results are kept in a LOCAL instead, and
-each part of the depth is added to all of them (output-stationary). So a matrix that is multiplied
-by few rows, or whose columns are summed, is read from start to end. Of two large operands, parts
-are copied that stay in the cache. Each sum adds its terms in the order of the depth, a long sum in
-two levels.
+A contraction that keeps its sums in registers reads its whole depth (the summed axis) for each
+tile. If its reads then jump from page to page, this pass keeps the sums of a block of results in a
+LOCAL instead. Each part of the depth is added to all of these sums (output-stationary). So a matrix
+that is multiplied by few rows, or whose columns are summed, is read from start to end. If both
+operands are large, parts of both are copied, so that they stay in the cache. Each sum adds its
+terms in the order of the depth; a long sum adds parts first, then their sums.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class _Sizes(NamedTuple):
     part: int
 
 
-#: The least and most columns of a strip of a streamed matrix: the sums of a strip have an array. Of
-#: 256, 512, 1024 and 2048 the best for 1, 8 and 16 rows times a matrix of 4096 x 4096
-#: (`python -m bench.report products`). It is narrower if the sums of all rows would take more than
-#: a quarter of the L1 cache.
+#: The least and most columns of a strip of a streamed matrix, whose sums are in one array. Of 256,
+#: 512, 1024 and 2048 columns, 1024 are fastest for 1, 8 and 16 rows times a matrix of 4096 x 4096
+#: (`python -m bench.report products`). A strip is narrower if the sums of all rows would take more
+#: than a quarter of the L1 cache.
 STRIP: Final = (256, 1024)
 #: The least number of strips, so that cores can share them.
 STRIPS: Final = 4
@@ -71,8 +71,9 @@ SIDES: Final = (
 #: The least number of large blocks along the side that has more, so that cores can share them. Four
 #: blocks of 256 rows would take 5 % less for 1024, but leave more cores idle.
 SHARED: Final = 6
-#: Rows of a panel: several tiles of a product, and a cache line. Or a single tile, if there is no
-#: memory for a panel of the whole depth; if there is, whole panels are faster for 100 or 1000 rows.
+#: Rows of a panel. 16 rows are several tiles of a product, and a cache line. 4 rows are a single
+#: tile; they are only tried if there is no memory for a panel of the whole depth, since such panels
+#: are faster for 100 or 1000 rows.
 PANEL: Final = (16, 4)
 #: The least panels of the whole depth for which packing needs memory. With one panel a tile is one
 #: vector wide and up to 16 rows high: more lines than a set of the L1 cache holds. For products 256
@@ -89,7 +90,7 @@ FAR_ROWS: Final = 128
 
 
 def block(sink: UOp, target: DeviceSpec) -> UOp:
-    """Return `sink` with its sums in a LOCAL, if it gains from cache blocking."""
+    """Return the kernel `sink` with its sums in a LOCAL, if it gains from cache blocking."""
     info = Analysis(sink)
     found = contraction(info)
     if found is None:
@@ -136,7 +137,7 @@ def _columns(info: Analysis, sink: UOp, target: DeviceSpec) -> UOp:
 def _strips(
     info: Analysis, sink: UOp, reduce: UOp, load: UOp, columns: UOp, target: DeviceSpec
 ) -> UOp:
-    """Return `sink` with the sums of a strip of columns in a LOCAL; rows are added as they come.
+    """Return `sink` with the sums of a strip of columns in a LOCAL, to which row by row is added.
 
     Return `sink` itself if the sizes do not fit.
     """
@@ -192,8 +193,8 @@ class _Side(NamedTuple):
     before : UOp
         The RANGE that is split into blocks.
     block, panel, inside : UOp
-        The RANGEs that replace it where sums are computed: blocks, panels of a block, and elements
-        of a panel.
+        The RANGEs that replace `before` where sums are computed: one over blocks, one over the
+        panels of a block, and one over the elements of a panel.
     width : int
         Elements of a panel.
     """
@@ -215,7 +216,7 @@ class _Side(NamedTuple):
 
 
 def _sizes(row: UOp, found: Contraction, target: DeviceSpec) -> _Sizes | None:
-    """Return the largest block that fits half of the L2 cache and the stack, or None."""
+    """Return the largest block that fits half of the L2 cache and the stack; None if none does."""
     widths = [local_itemsize(x.dtype) for x in (found.reduce, found.factor, found.value)]
     for most in SIDES:
         least = min(most.rows // 2, max(ROWS, extent(row)))
@@ -297,7 +298,7 @@ def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
 
 
 def _is_far(info: Analysis, found: Contraction) -> bool:
-    """Return whether copying a panel of the whole depth misses the TLB, for few rows to use it."""
+    """Return whether few rows use a panel of the whole depth, and copying it misses the TLB."""
     step = info.stride(found.load, found.depth[-1])
     return (
         found.rows < FAR_ROWS
@@ -321,7 +322,7 @@ def _side(before: UOp, size: int, width: int, free: Iterator[int]) -> _Side:
 
 
 def _panels(x: UOp, side: _Side, walked: tuple[UOp, UOp, UOp], free: Iterator[int]) -> UOp:
-    """Return `x` read from a copy of one part of the depth: panel by panel, row by row."""
+    """Return `x` as a LOAD from a copy of one part of the depth, whose panels are contiguous."""
     depth, outer, step = walked
     own = tuple(new_range(extent(r), next(free)) for r in (side.panel, step, side.inside))
     panel, line, inside = own
@@ -336,9 +337,9 @@ def _panels(x: UOp, side: _Side, walked: tuple[UOp, UOp, UOp], free: Iterator[in
 def outside(info: Analysis, target: DeviceSpec) -> tuple[UOp, ...]:
     """Return the RANGEs of REDUCEs that go around the loops of the local arrays that they fill.
 
-    These are the RANGEs up to the last one that another array, which the sums read, varies with:
-    that array is then filled once for all sums. If a matrix streams from memory, all RANGEs go
-    around.
+    If the sums read another local array, the RANGEs up to the last one that this array varies with
+    go around. So each part of it is filled once and used for all sums. If the sums read a matrix
+    that streams from memory, all their RANGEs go around.
     """
     found: list[UOp] = []
     for array in info.locals:
@@ -358,7 +359,7 @@ def outside(info: Analysis, target: DeviceSpec) -> tuple[UOp, ...]:
 
 
 def around_rows(info: Analysis, outside: tuple[UOp, ...]) -> frozenset[UOp]:
-    """Return the RANGEs around arrays that accumulate over rows that the kernel itself computes."""
+    """Return the RANGEs around arrays that accumulate products of rows computed by the kernel."""
     found = []
     for array in info.locals:
         fold = array.src[0]

@@ -24,9 +24,9 @@ _Pair = tuple[UOp, UOp]
 def merge_passes(sink: UOp) -> UOp:
     """Return `sink` with REDUCEs and LOCALs over equal extents fused, if dependences allow it.
 
-    Nodes are fused by giving them the same RANGEs: the code generator computes REDUCEs and LOCALs
-    over the same RANGEs in one pass, and values that several of them use become one node. A REDUCE
-    that reads an array element by element folds each element when the array is filled.
+    Nodes are fused by giving them the same RANGEs. The code generator computes REDUCEs and LOCALs
+    over the same RANGEs in one pass, and values that several of them use become one node. If a
+    REDUCE reads an array element by element, it takes each element as soon as it is computed.
     """
     sink = _fused_reads(sink)
     # Nested nodes vary with their outer loops, so they may match only after these are shared.
@@ -98,7 +98,10 @@ class _Passes:
         return any(needs >> each & 1 for each, needs in enumerate(self.needs))
 
     def wait(self, reduce: UOp, local: UOp) -> bool:
-        """Return whether `reduce` and `local` cannot share a pass, as a pass comes in between."""
+        """Return whether `reduce` and `local` cannot share a pass.
+
+        They cannot if another pass must run after `local` is filled and before `reduce` starts.
+        """
         own, filled = (self._within[self._numbers[u]] for u in (reduce, local))
         if self.needs[filled] >> own & 1:
             return True
@@ -142,7 +145,7 @@ def _in_order_reads(sink: UOp) -> Iterator[_Pair]:
 
 
 def _is_identity(load: UOp, reduce: UOp) -> bool:
-    """Return whether each iteration of `reduce` reads the array element of the same index."""
+    """Return whether iteration `i` of `reduce` reads element `i` of the array of `load`."""
     local, closed = load.src[0], reduce.src[1:]
     if len(load.src) > 2 or [r.src[0] for r in local.src[1:]] != [r.src[0] for r in closed]:
         return False
@@ -172,7 +175,7 @@ def _fused(sink: UOp, pairs: list[_Pair]) -> UOp | None:
 
 
 def _shared_ranges(info: Analysis) -> dict[UOp, UOp]:
-    """Return RANGE -> RANGE to replace it by, so that passes that may share a loop nest do."""
+    """Return the RANGEs to replace, with their replacements, so that passes share loop nests."""
     passes = _Passes(info.sink)
     needs = passes.needs
     alike: dict[object, list[int]] = {}
@@ -205,7 +208,7 @@ def _shared_ranges(info: Analysis) -> dict[UOp, UOp]:
 
 
 def _is_of_sums(info: Analysis, u: UOp) -> bool:
-    """Return whether `u` is an array of several axes whose elements are sums of their own."""
+    """Return whether `u` is an array of several axes, each of whose elements needs a sum."""
     if u.op is not Op.LOCAL or len(u.src) < 3:
         return False
     return any(not info.deps[x].isdisjoint(u.src[1:]) for x in info.closing([u.src[0]]))

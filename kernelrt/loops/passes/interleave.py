@@ -1,10 +1,11 @@
 """Interleave factor: how many independent dependency chains are emitted interleaved.
 
-The operations of a chain wait for each other: exp of a vector is a dozen of them, a few cycles
-each. An out-of-order core overlaps them with other vectors within its window: on Zen 5 some seven
-vectors of exp, half of the number it needs. If the code itself interleaves several vectors, the
-core finds independent work nearby: functions of one million numbers take 10 to 25 percent less
-time, and rows of softmax 15 to 20 percent (AVX2, Zen 4, which holds two to three vectors of exp).
+The operations of a chain wait for each other. For example, exp of a vector is a chain of a dozen
+operations of a few cycles each. An out-of-order core overlaps the chains of several vectors, but
+only within its instruction window: on Zen 5 this holds some seven vectors of exp, half as many as
+the core needs. If the code itself interleaves several vectors, the core finds independent work
+nearby. Functions of one million numbers then take 10 to 25 percent less time, and rows of softmax 15
+to 20 percent less (AVX2, Zen 4, whose window holds two to three vectors of exp).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def abreast(info: Analysis, roots: Sequence[UOp], target: DeviceSpec) -> int:
 
 
 def _alive(info: Analysis, roots: Sequence[UOp]) -> int:
-    """Return the most values of a point that are live at once, without masks."""
+    """Return how many values of a point are live at once, at most; masks do not count."""
     order = [u for u in info.order(roots) if info.deps[u]]
     last = {s: step for step, u in enumerate(order) for s in u.src}
     last |= dict.fromkeys(roots, len(order))

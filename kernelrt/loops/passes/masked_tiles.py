@@ -1,8 +1,8 @@
 """Masked-tile skipping: finds blocks of an array that a mask makes zero.
 
-A mask made of loop indices alone (as in causal attention) gives whole blocks of an array one value,
-or one for each row. Testing these few values tells whether the whole block is zero. A zero block
-need not be computed before it is multiplied.
+If a mask contains only loop indices (as in causal attention), it sets whole blocks of an array to
+one value, or to one value for each row. A test of these few values tells whether the whole block is
+zero. If it is, the block need not be computed before it is multiplied.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _COMPARISONS = (Op.LT, Op.LE)
 
 
 def needed(element: UOp, own: Sequence[UOp], row: UOp, free: Iterator[int]) -> UOp | None:
-    """Return the predicate of an array of `element` over the RANGEs `own`.
+    """Return the predicate under which an array over the RANGEs `own` is not all zero.
 
-    It is a bool that does not vary with `own`. If it is false, all elements of the array are zero.
-    Return None if no mask decides, or if the test of the values that a mask leaves would loop over
-    `row` and other RANGEs.
+    The predicate is a bool that does not vary with `own`. If it is false, all elements of the array
+    are zero. Return None if no mask makes whole blocks zero, or if a test of the values under the
+    mask would need loops over `row` and further RANGEs.
 
     Parameters
     ----------
@@ -75,12 +75,12 @@ def _is_array(u: UOp) -> bool:
 
 
 def _is_set(number: float) -> bool:
-    """Return whether any bit of a number is set: only 0.0 has none, not -0.0."""
+    """Return whether any bit of a number is set; 0.0 has none, -0.0 has its sign bit."""
     return number != 0 or str(number).startswith("-")
 
 
 def _masks(element: UOp) -> Iterator[tuple[UOp, bool]]:
-    """Yield (mask, value) for each WHERE in `element` whose condition is made of loop indices."""
+    """Yield (condition, True) and (condition, False) for each WHERE with a condition on loops."""
     for u in toposort([element], stop=lambda n: n.op in CLOSING):
         if u.op is Op.WHERE and is_of_loops(u.src[0]):
             yield u.src[0], True
@@ -88,7 +88,7 @@ def _masks(element: UOp) -> Iterator[tuple[UOp, bool]]:
 
 
 def _under(element: UOp, mask: UOp, *, holds: bool) -> UOp:
-    """Return `element`, simplified for a `mask` that is true, or with `holds=False` false."""
+    """Return `element`, simplified for the case that `mask` has the value `holds`."""
     chosen = {
         u: u.src[1 if holds else 2]
         for u in toposort([element], stop=lambda n: n.op in CLOSING)
@@ -100,9 +100,9 @@ def _under(element: UOp, mask: UOp, *, holds: bool) -> UOp:
 
 
 def _throughout(mask: UOp, own: Sequence[UOp], *, holds: bool) -> UOp | None:
-    """Return a condition that implies that `mask` is `holds` at all of `own`, or None.
+    """Return a condition under which `mask` has the value `holds` for all indices `own`, or None.
 
-    The condition does not vary with `own`.
+    The condition itself does not vary with `own`.
     """
     if mask.op is Op.NOT:
         return _throughout(mask.src[0], own, holds=not holds)
@@ -125,7 +125,7 @@ def _throughout(mask: UOp, own: Sequence[UOp], *, holds: bool) -> UOp | None:
 
 
 def _greatest(x: UOp, own: Sequence[UOp]) -> UOp | None:
-    """Return the greatest value that a sum takes over `own`; None if it is not linear in them."""
+    """Return the greatest value of `x` for any indices `own`; None if `x` is not linear in them."""
     terms, constant = linear(x)
     total = const(constant, dt.int64)
     for term, factor in terms.items():

@@ -1,9 +1,9 @@
 """Operand packing: copies panels of an operand in the order in which a contraction reads it.
 
-For each few rows of one operand, a contraction reads the other operand again: some columns of it,
-row by row. If its rows lie far apart in memory, these columns compete for the same cache sets. If
-its columns lie far apart, they would be transposed each time. A panel is a LOCAL that holds as many
-columns as a vector has lanes, row after row. One copy to panels avoids both.
+For every few rows of one operand, a contraction reads the other operand again, a few columns at a
+time. If the rows of that operand lie far apart in memory, the elements of a column compete for the
+same cache sets. If its columns lie far apart, they have to be transposed each time. One copy to
+*panels* avoids both. A panel is a LOCAL with as many columns as a vector has lanes, row after row.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Contraction(NamedTuple):
     load, other : UOp
         The LOAD of the operand that varies with `columns`, and the LOAD of the other operand.
     value, factor : UOp
-        These operands: the LOADs themselves, or elementwise functions of them.
+        The two factors of the product: `load` and `other` themselves, or elementwise functions of
+        them.
     columns : UOp
         The RANGE along which results are stored contiguously.
     depth : tuple of UOp
@@ -93,7 +94,7 @@ class Contraction(NamedTuple):
 
 
 def pack(sink: UOp, target: DeviceSpec) -> UOp:
-    """Return `sink` with an operand packed, if it is a contraction that gains from packing."""
+    """Return `sink` with an operand packed, if it is a contraction that gains by packing."""
     info = Analysis(sink)
     found = contraction(info)
     if found is None:
@@ -110,10 +111,10 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
 
 
 def _comes_out(info: Analysis, found: Contraction, lanes: int) -> bool:
-    """Return whether the columns divide into whole panels, or the last panel may repeat some.
+    """Return whether whole panels cover the columns, where the last panel may repeat some columns.
 
-    Repeating is worth it if it takes fewer vector operations than vectors along the depth. Columns
-    that are contiguous already are read in place instead.
+    To repeat columns pays if it takes fewer vector operations than vectors along the depth would
+    take. If the columns are contiguous already, they are read in place instead.
     """
     columns = extent(found.columns)
     again = -columns % lanes
@@ -158,7 +159,7 @@ def contraction(info: Analysis) -> Contraction | None:
 
 
 def _read(info: Analysis, x: UOp) -> UOp | None:
-    """Return the LOAD of which `x` is an elementwise function, or None if there is not just one."""
+    """Return the only LOAD that `x` is an elementwise function of, or None."""
     if x.op is Op.LOAD:
         return x if len(x.src) == 2 else None
     found = info.loads(x)
@@ -167,13 +168,17 @@ def _read(info: Analysis, x: UOp) -> UOp | None:
 
 
 def stored_along(info: Analysis, reduce: UOp) -> UOp | None:
-    """Return the RANGE of the results of `reduce` along which the first store is contiguous."""
+    """Return the RANGE along which the first store writes results of `reduce` contiguously."""
     units = [r for r in info.deps[reduce] if info.stride(info.sink.src[0], r) == 1]
     return max(units, key=lambda r: (extent(r), -int(r.arg)), default=None)
 
 
 def gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
-    """Return whether packing pays: the operand does not stay in the L1 cache, or is transposed."""
+    """Return whether packing pays.
+
+    It does if the operand must be transposed, takes long to compute, or leaves the L1 cache before
+    it is read again.
+    """
     across = info.stride(found.load, found.columns)
     steps = [info.stride(found.load, r) for r in found.depth]
     if not across or not all(steps) or found.rows < ROWS:
@@ -201,7 +206,7 @@ def _operand_bytes(found: Contraction) -> int:
 
 
 def _work(info: Analysis, found: Contraction, target: DeviceSpec) -> float:
-    """Return the cycles that a panel saves each row: computing a vector of the operand."""
+    """Return the cycles to compute a vector of the operand, which a panel saves for each row."""
     costs = costs_of(target)
     work = info.weight([found.value], costs) * costs.plain
     # Narrow floats are widened as they are loaded.
@@ -209,7 +214,7 @@ def _work(info: Analysis, found: Contraction, target: DeviceSpec) -> float:
 
 
 def _cache_sets(found: Contraction, steps: Sequence[int | None]) -> int:
-    """Return the number of cache sets at which rows of the operand begin."""
+    """Return in how many different cache sets the rows of the operand begin."""
     # One bit for each byte of a way. Each inner iteration doubles the steps taken along an axis.
     offsets = 1
     for r, step in zip(found.depth, steps, strict=True):
@@ -242,13 +247,13 @@ def _packed(sink: UOp, found: Contraction, lanes: int) -> UOp:
 
 
 def start_of(block: UOp, width: int, size: int) -> UOp:
-    """Return the first element of a block; the last block ends at `size` and may repeat some."""
+    """Return the index of a block's first element; the last block is shifted to end at `size`."""
     start = block * width
     return start if size % width == 0 else start.alu(Op.MIN, size - width)
 
 
 def repeated(info: Analysis) -> set[int]:
-    """Return the slots of outputs to which overlapping blocks (`start_of`) store results twice."""
+    """Return the slots of outputs that overlapping blocks (see :func:`start_of`) write twice."""
     return {
         int(s.src[0].arg[0])
         for s in info.sink.src
@@ -257,16 +262,19 @@ def repeated(info: Analysis) -> set[int]:
 
 
 def reads_what_it_writes(info: Analysis) -> bool:
-    """Return whether the kernel reads a buffer that it writes: repeated results could differ."""
+    """Return whether the kernel reads a buffer that it writes.
+
+    A result that is computed twice could then differ the second time.
+    """
     written = {s.src[0] for s in info.sink.src}
     return any(u.op is Op.LOAD and u.src[0] in written for u in info.nodes)
 
 
 def _is_narrow(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
-    """Return whether the operand has rows shorter than a vector and is worth transposing.
+    """Return whether the operand has rows shorter than a vector, and to transpose it pays.
 
-    The other operand is contiguous along the depth, so vectors go along the depth. Each vector of
-    the operand would be gathered from several loads.
+    It pays if the other operand is contiguous along the depth, so that vectors run along the depth.
+    Without a transposed copy, each vector of the operand would be gathered from several loads.
     """
     lanes = target.lanes(local_itemsize(found.value.dtype))
     columns, last = extent(found.columns), found.depth[-1]
@@ -296,7 +304,7 @@ def _transposed(sink: UOp, found: Contraction) -> UOp:
 
 
 def moved(root: UOp, replacements: Mapping[UOp, UOp]) -> UOp:
-    """Return `root` with RANGEs substituted by `replacements`, and its indices simplified."""
+    """Return `root` with `replacements` in place of RANGEs, and with simplified indices."""
     done: dict[UOp, UOp] = {}
     for u in toposort(substitute([root], replacements)):
         src = tuple(done[s] for s in u.src)
@@ -312,5 +320,5 @@ def free_number(sink: UOp) -> int:
 
 
 def new_range(size: int, number: int) -> UOp:
-    """Return a new RANGE of `size` elements with this number."""
+    """Return a new RANGE of `size` elements, with the given number."""
     return UOp(Op.RANGE, dt.int64, (const(size, dt.int64),), number)

@@ -1,12 +1,13 @@
 """Packed dot products: sums of products of 8- or 16-bit numbers, several in a 32-bit word.
 
-Dot-product instructions multiply the bytes or 16-bit halves of 32-bit words and add the products of
-each word. With operands read as words of elements adjacent along the depth, a sum of products
-becomes a sum of DOTs over a shorter depth. An operand that is contiguous along the depth is read as
-words in place. Any other operand is packed into panels of words, which each serve many results.
+A dot-product instruction multiplies the bytes (or 16-bit halves) of two 32-bit words and adds up
+the products of a word. This pass reads several elements that are adjacent along the depth (the
+summed axis) as one word. So a sum of products becomes a sum of DOTs over a shorter depth. An
+operand that is contiguous along the depth is read as words in place. Any other operand is packed
+into panels of words; each panel is used for many results.
 
-For bfloat16 the instruction adds the second product of a pair, then the first, each by a fused
-multiply-add in float32. It treats subnormal operands and results as 0.
+The instruction for bfloat16 adds the second product of a pair first, then the first one, each by a
+fused multiply-add in float32. It treats subnormal operands and results as 0.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _HOLDING_BFLOAT16: Final = (dt.bfloat16, dt.float32)
 
 
 def in_words(sink: UOp, target: DeviceSpec) -> UOp:
-    """Return `sink` with its sum of products as a sum of DOTs, if `target` has the instruction."""
+    """Return `sink` with its sum of products as a sum of DOTs, if `target` can do that."""
     info = Analysis(sink)
     found = contraction(info)
     product = None if found is None else _product(info, found, target)
@@ -82,10 +83,10 @@ def in_words(sink: UOp, target: DeviceSpec) -> UOp:
 
 
 def _is_spread(info: Analysis, found: Contraction) -> bool:
-    """Return whether few rows share panels, and each row of a panel is read from another page.
+    """Return whether few rows use a panel, and each row of the panel is on a page of its own.
 
-    Panels then do not pay if the columns can be summed in place. Measured with 12 to 31 rows times
-    matrices of 1024 x 1024 and 4096 x 4096, of 8 and 16 bits.
+    If so, panels do not pay if the columns can be summed in place. This was measured with 12 to 31
+    rows times matrices of 1024 x 1024 and 4096 x 4096, of 8 and 16 bits.
     """
     steps = (info.stride(found.load, r) or 0 for r in found.depth)
     page = max(map(abs, steps)) * found.load.dtype.itemsize > PAGE
@@ -106,7 +107,7 @@ class _Words(NamedTuple):
     parts : int
         Number of elements in a word.
     nothing : int
-        Bits of the padding element, past the end of the depth.
+        Bits of an element that pads the last word, past the end of the depth.
     """
 
     access: UOp
@@ -122,11 +123,11 @@ class _Words(NamedTuple):
 
     @property
     def left(self) -> int:
-        """Number of elements after the last word; negative if the last word is padded."""
+        """Number of elements after the last full word; negative if padding fills the last word."""
         return extent(self.along) - extent(self.step) * self.parts
 
     def stored(self) -> UOp | None:
-        """Return a LOAD of whole words if their elements are contiguous in memory, else None."""
+        """Return a LOAD of a whole word if its elements are contiguous in memory, else None."""
         param, index, *predicates = self.access.src
         size = param.dtype.bits * self.parts
         if predicates or param.op is not Op.PARAM or size != 32 or stride(index, self.along) != 1:
@@ -146,12 +147,15 @@ class _Words(NamedTuple):
         return self._of([self.step * self.parts + n for n in range(self.parts)], predicate)
 
     def last(self) -> UOp:
-        """Return the word of the remaining elements."""
+        """Return the word of the elements after the last full word."""
         first = extent(self.step) * self.parts
         return self._of([const(first + n, dt.int64) for n in range(self.left)], lambda _: None)
 
     def _of(self, indices: Sequence[UOp], predicate: Callable[[UOp], UOp | None]) -> UOp:
-        """Return the word of the elements at `indices` of the depth."""
+        """Return a word of the elements at `indices`, in terms of `along`.
+
+        `predicate` returns the condition under which an index is not past the end, or None.
+        """
         bits = 32 // self.parts
         total = const(0, dt.int32)
         for number, index in enumerate(indices):
@@ -193,9 +197,10 @@ class _Product(NamedTuple):
     dtype : DType
         Type of the sum.
     flips : bool
-        Whether the highest bit of each byte of one operand is flipped, because the instruction does
-        not take bytes of these signednesses. That adds or subtracts 128 and changes the signedness.
-        A correction of 128 times the other operand is subtracted from the sums.
+        Whether the highest bit of each byte of one operand is flipped, because the target has no
+        instruction for this pair of signed and unsigned bytes. To flip the bit makes a signed byte
+        unsigned, 128 greater, and an unsigned byte signed, 128 smaller. The sums are then corrected
+        by 128 times the sum of the other operand.
     """
 
     load: _Words
@@ -205,7 +210,7 @@ class _Product(NamedTuple):
     flips: bool
 
     def dot(self, load: UOp, other: UOp, *, signed: bool, other_signed: bool) -> UOp:
-        """Return the DOT of words of both operands, whose elements are signed or not."""
+        """Return the DOT of two words; `signed` and `other_signed` tell the type of their bytes."""
         parts = self.load.parts
         if parts == 4 and signed is other_signed:
             return UOp(Op.DOT, self.dtype, (load, other), (parts, signed))
@@ -214,7 +219,7 @@ class _Product(NamedTuple):
 
 
 def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product | None:
-    """Return the contraction in words, or None if operands or `target` do not allow it."""
+    """Return the contraction over words, or None if the operands or the target do not allow it."""
     total = found.reduce.dtype
     load, other = (_narrow(x, total) for x in (found.value, found.factor))
     if total.bits > 32 or load is None or other is None:
@@ -248,7 +253,7 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
 def _narrow(x: UOp, total: DType) -> UOp | None:
     """Return the narrow LOAD that `x` is computed from by casts alone, or None.
 
-    For integers it is equal to `x` modulo 2 to the number of bits of `total`.
+    An integer LOAD equals `x` modulo ``2**bits``, where ``bits`` are those of `total`.
     """
     if total.is_float:
         return _bits_of_bfloat16(x)
@@ -277,7 +282,7 @@ def _bits_of_bfloat16(x: UOp) -> UOp | None:
 
 
 def _reads_along(info: Analysis, access: UOp, along: UOp) -> bool:
-    """Return whether the index of `access` has LOADs or checks that vary `along` the depth."""
+    """Return whether the index of `access` contains a LOAD or check that varies with `along`."""
     own = toposort([access.src[1]])
     return any(u.op in (Op.LOAD, Op.BOUND) and along in info.deps[u] for u in own)
 
@@ -327,7 +332,7 @@ def _read_in_place(
 
 
 class _Sizes(NamedTuple):
-    """Columns and rows of a block whose words are copied, and columns of a panel."""
+    """Numbers of columns and rows of a block whose words are copied, and of columns of a panel."""
 
     columns: int
     rows: int
@@ -337,9 +342,9 @@ class _Sizes(NamedTuple):
 def _sizes(
     row: UOp, found: Contraction, product: _Product, target: DeviceSpec, *, copied: bool
 ) -> _Sizes | None:
-    """Return the largest block that fits half of the L2 cache and the stack, or None.
+    """Return the largest block that fits half of the L2 cache and the stack; None if none does.
 
-    Unless `copied`, the other operand is read in place.
+    The block's words of the other operand count only if they are `copied`, not read in place.
     """
     lanes, size = target.lanes(4), extent(found.columns)
     deep = math.prod(map(extent, product.depth)) + (product.load.left > 0)
@@ -354,13 +359,16 @@ def _sizes(
 
 
 def _heights(size: int, most: int) -> list[int]:
-    """Return block heights, most first: the least that cover `size` rows in as many blocks."""
+    """Return block heights, the largest first.
+
+    A height is left out if a smaller one covers the `size` rows with as many blocks.
+    """
     heights = range(min(most, size), max(1, min(ROWS, size)) - 1, -1)
     return [n for n in heights if -(-size // -(-size // n)) == n]
 
 
 def _widths(size: int, lanes: int) -> list[int]:
-    """Return block widths, those with the least computation and copying first."""
+    """Return block widths; those with the least computation and copying come first."""
 
     def cost(width: int) -> tuple[int, int]:
         return -(-size // width) * (width + AGAIN), width
@@ -395,7 +403,7 @@ def _in_panels(
 
 
 class _Panels:
-    """Rewrites a contraction over words, with copies of its operands' words."""
+    """Rewrites a contraction over words, so that it reads copies of its operands' words."""
 
     def __init__(
         self,
@@ -420,7 +428,7 @@ class _Panels:
         return new_range(size, next(self.free))
 
     def _own(self, *ranges: UOp) -> tuple[UOp, ...]:
-        """Return new RANGEs of the same extents."""
+        """Return new RANGEs with the same extents as `ranges`."""
         return tuple(self._new(extent(r)) for r in ranges)
 
     def _column(self, panel: UOp, column: UOp) -> UOp:
@@ -452,10 +460,11 @@ class _Panels:
         return moved(moved(sink, replacements), self._outside())
 
     def _outside(self) -> dict[UOp, UOp]:
-        """Return RANGEs of blocks, with the numbers of the former RANGEs of rows and columns.
+        """Return the RANGEs over blocks that replace the temporary ones, with their final numbers.
 
-        Those RANGEs must be gone by then. Blocks of columns go outermost, as filling their panels
-        takes longer; then come blocks of rows, panels and the rest.
+        They take the numbers of the former RANGEs of rows and columns, which must be replaced
+        before. Blocks of columns are outermost, since it takes longer to fill their panels. Blocks
+        of rows, panels and the rest follow.
         """
         first, second = sorted((int(self.row.arg), int(self.found.columns.arg)))
         found = {self.block: new_range(extent(self.block), first)}
@@ -498,7 +507,10 @@ class _Panels:
         return UOp(Op.LOAD, dt.int32, (UOp(Op.LOCAL, dt.int32, (copy, *own)), flat_index(walked)))
 
     def _more(self, load: UOp, last: UOp | None) -> UOp:
-        """Return what the flipped bits add to the results of a column, from a copy for a block."""
+        """Return what the flipped bits add to the results of a column, as a LOAD from an array.
+
+        The array holds this correction for all columns of a block.
+        """
         walked = (self.panel, self.column, *self.product.depth)
         panel, column, *deep = own = self._own(*walked)
         at = dict(zip(walked, own, strict=True))

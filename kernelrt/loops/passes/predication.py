@@ -1,7 +1,9 @@
 """Predication: skips sums that no result uses, products with zero, and values of masked elements.
 
-A mask made of loop indices alone makes whole tiles of a result, or of an operand, irrelevant. The
-mask tells which tiles, or a test of the computed operand. Skipping them does not change a bit of
+A mask that contains only loop indices (as in causal attention) makes whole tiles of a result
+unused, or sets whole tiles of an operand to zero or another constant. The kernel finds unused tiles
+by the mask, and constant tiles by a test of the computed operand. It skips the computation of the
+first, and computes one row of the others, which does not change a bit of
 any result.
 """
 
@@ -59,9 +61,9 @@ class Predicate(NamedTuple):
     Attributes
     ----------
     condition : UOp
-        A bool made of loop indices, constants and Variables alone.
+        A bool that contains only loop indices, constants and Variables.
     holds : bool
-        Value of the condition where the result is used.
+        The value that the condition has where the result is used.
     """
 
     condition: UOp
@@ -119,7 +121,7 @@ def _predicate(info: Analysis, u: UOp) -> Predicate | None:
 
 
 def computed(predicate: Predicate, tiles: Mapping[UOp, Tile]) -> float:
-    """Estimate the fraction of the tiles of a result in which any element is used.
+    """Estimate the fraction of a result's tiles in which at least one element is used.
 
     Parameters
     ----------
@@ -153,7 +155,7 @@ def computed(predicate: Predicate, tiles: Mapping[UOp, Tile]) -> float:
 
 @functools.cache
 def _halton(count: int) -> list[tuple[float, ...]]:
-    """Return quasi-random points in a unit cube of `count` axes (Halton sequence, 1960)."""
+    """Return quasi-random points in the unit cube of `count` dimensions (Halton, 1960)."""
     return [
         tuple(_radical_inverse(k, base) for base in _PRIMES[:count])
         for k in range(1, _SAMPLES + 1)
@@ -171,9 +173,10 @@ def _radical_inverse(number: int, base: int) -> float:
 
 
 def _throughout(mask: UOp, holds: bool) -> _Seen | None:
-    """Return a test that `mask` is `holds` between given ends of its RANGEs, or None.
+    """Return a test whether `mask` has the value `holds` throughout a tile, or None.
 
-    The test may fail where `mask` is `holds`, but not succeed where it is not.
+    The test takes the first and last index of the tile for each RANGE. It may be False for a tile
+    throughout which `mask` has that value, but it is never True for another tile.
     """
     if mask.op is Op.NOT:
         return _throughout(mask.src[0], not holds)
@@ -201,9 +204,9 @@ def _throughout(mask: UOp, holds: bool) -> _Seen | None:
 def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
     """Return the LOAD of a pass for which a zero test pays, or None.
 
-    The LOAD reads, in order, an array that masks may have filled with zeros. If a whole tile is
-    zero, all its rows have the same products with the other operand (zero, or NaN where that is
-    infinite or NaN), so one row of products serves all rows.
+    The LOAD reads, in order, an array that masks may have filled with zeros. If a whole tile of it
+    is zero, all its rows have the same products with the other operand: 0, or NaN where the other
+    operand is infinite or NaN. So one row of products is computed for all rows.
 
     Parameters
     ----------
@@ -267,10 +270,11 @@ def _is_leaf(u: UOp) -> bool:
 def zeros_of_iterations(
     info: Analysis, kept: UOp, around: Sequence[UOp], tiles: Mapping[UOp, Tile]
 ) -> UOp | None:
-    """Return the predicated LOAD of an array that whole iterations of `around` may skip, or None.
+    """Return a LOAD of a factor that may be zero in a whole iteration of the loops `around`.
 
-    The predicate of the LOAD is known where an iteration of `around` begins. If it is false, the
-    LOAD gives zeros, and all rows of the sums that `kept` accumulates have the same products.
+    The LOAD has a predicate whose value is known where such an iteration begins. If it is false,
+    the LOAD gives zeros, so all rows of the sums that `kept` accumulates have the same products.
+    Return None if there is no such LOAD.
     """
     u = kept.src[0]
     outer = {*around, *info.deps[kept]}
@@ -284,12 +288,12 @@ def zeros_of_iterations(
 
 
 def may_be_zero(info: Analysis, u: UOp) -> bool:
-    """Return whether `u` is a sum of products with an operand that masks may have zeroed."""
+    """Return whether `u` is a sum of products in which masks may have set a factor to zero."""
     return u.op is Op.REDUCE and len(u.src) == 2 and any(True for _ in _factors(info, u))
 
 
 def _factors(info: Analysis, u: UOp) -> list[tuple[UOp, UOp]]:
-    """Return pairs (factor, other factor) of the sum `u` where the factor is in a masked array."""
+    """Return pairs (factor, other factor) of the terms of `u` whose factor is in a masked array."""
     value, k = u.src[0], u.src[-1]
     if u.arg is not Op.ADD or value.op is not Op.MUL or not value.dtype.is_float:
         return []

@@ -43,12 +43,12 @@ MOST_LINES: Final = 16
 
 
 def direct_loads(info: Analysis, value: UOp) -> list[UOp]:
-    """Return the LOADs of `value`; none for a REDUCE or LOCAL, whose LOADs have their own loops."""
+    """Return the LOADs of `value`; none for a REDUCE or LOCAL, whose LOADs are in its own loops."""
     return [] if value.op in CLOSING else list(info.loads(value))
 
 
 def is_known(x: UOp) -> bool:
-    """Return whether the LOAD `x` reads an argument at an index that is known beforehand."""
+    """Return whether `x` reads an argument at an index of only loop indices and Variables."""
     return x.src[0].op is Op.PARAM and len(x.src) == 2 and is_plain(x.src[1])
 
 
@@ -57,7 +57,7 @@ def touched_late(
 ) -> tuple[UOp, ...]:
     """Return the LOADs and STOREs of `stores` to prefetch before their values are computed.
 
-    These access buffers larger than the L1 cache, at other elements in each iteration of the loop
+    They access buffers larger than the L1 cache, and other elements in each iteration of the loop
     over `innermost`.
     """
     found: dict[tuple[UOp, UOp], UOp] = {}
@@ -85,9 +85,9 @@ def read_next(
 ) -> tuple[UOp, ...]:
     """Return LOADs of elements that the sums of `values` first read in the next iteration.
 
-    The next iteration is that of the innermost enclosing loop. A convolution reads most of an image
-    again and again; new are only the row and the column that its window moves on to. The LOADs are
-    for one iteration of the outermost loop of the sums.
+    This is the next iteration of the innermost enclosing loop. For example, when the window of a
+    convolution moves on by one column, it has read most elements before. Only the new column is
+    prefetched. Each iteration of the outermost loop of the sums prefetches the returned LOADs.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def read_next(
 def points_of(
     info: Analysis, values: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
 ) -> int:
-    """Return the number of sums of each of `values` in a tile."""
+    """Return how many points a tile has over the loops `opened` with which `values` vary."""
     return math.prod(
         len(tiles.get(r, ONE).positions()) for r in info.deps_of(values) & set(opened)
     )
@@ -146,9 +146,9 @@ def _first_read(
     closed: Sequence[UOp],
     tiles: Mapping[UOp, Tile],
 ) -> UOp | None:
-    """Return the LOAD `x` one iteration of the innermost loop later, if a window moves on there.
+    """Return the LOAD `x` at its index one iteration of the innermost loop later.
 
-    Return None otherwise.
+    Return None if `x` does not read a window that this loop moves.
     """
     first, last = closed[0], around[-1]
     deps = info.deps[x]
@@ -183,9 +183,9 @@ def read_after(
 ) -> tuple[UOp, ...]:
     """Return LOADs of elements that the sums of `values` first read in the next tile.
 
-    They are prefetched row by row, while the rows of this tile are read. Example: the gradient of a
-    filter is summed over images, and each tile reads other channels of these, in runs too short for
-    hardware prefetchers.
+    They are prefetched row by row, while the rows of this tile are read. For example, the gradient
+    of a filter is a sum over images, and each tile reads other channels of the images, in runs too
+    short for hardware prefetchers.
 
     Parameters
     ----------
@@ -222,9 +222,10 @@ def _row_after(
     tiles: Mapping[UOp, Tile],
     most: int,
 ) -> list[UOp]:
-    """Return the LOAD `x` in the next tile, at the lines of one iteration of `closed[-2]`.
+    """Return LOADs of the cache lines that `x` reads in the next tile.
 
-    Return nothing if these are more than `most` lines.
+    They are the lines of one iteration of the loop over `closed[-2]`. The list is empty if there
+    are more than `most`.
     """
     row, along = closed[-2:]
     steps = {r: stride(x.src[1], r) for r in info.deps[x]}
@@ -257,7 +258,10 @@ def _row_after(
 
 
 def _reach(r: UOp, far: Mapping[UOp, int]) -> int:
-    """Return the elements from the first to the last read in one iteration of the loop over `r`."""
+    """Return how many elements lie between the first and last one of an iteration of loop `r`.
+
+    Both are included.
+    """
     return 1 + sum((extent(q) - 1) * far[q] for q in far if q is not r and far[q] <= far[r])
 
 
@@ -276,7 +280,7 @@ class Tiled(NamedTuple):
 
 
 def tiled(ranges: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> list[Tiled]:
-    """Return the loops over the tiles of `ranges`."""
+    """Return, for each of `ranges`, the loop over its tiles."""
     found = ((r, tiles.get(r, ONE).factor) for r in ranges)
     return [Tiled(r, factor, -(-extent(r) // factor)) for r, factor in found]
 
@@ -284,8 +288,8 @@ def tiled(ranges: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> list[Tiled]:
 def begin_of_share(loops: Sequence[Tiled], share: int) -> UOp | None:
     """Return the offset at which the share of each iteration of `loops` begins, or None.
 
-    Each iteration of all `loops` (outermost first) prefetches `share` elements. The result is None
-    if a tile does not divide the share.
+    Each iteration of the nested `loops` (outermost first) prefetches `share` elements. The result
+    is None if `share` is not a multiple of a tile's size.
     """
     total: UOp | None = None
     for loop in reversed(loops):
@@ -307,8 +311,9 @@ def next_parts(
 ) -> tuple[UOp, ...]:
     """Return LOADs by which the tiles of one iteration prefetch what the next iteration copies.
 
-    Copying a part of a matrix whose rows are pages apart stalls on each line, while the products
-    that follow leave memory idle. So each tile prefetches its share of the lines of the next part.
+    If the rows of a matrix are pages apart, copying a part of it stalls on each cache line, while
+    the products computed from the copy leave memory idle. So each tile of the products prefetches
+    its share of the lines of the next part.
 
     Parameters
     ----------
@@ -350,9 +355,9 @@ def next_parts(
 def _shares(
     x: UOp, iterated: UOp, own: Sequence[UOp], loops: Sequence[Tiled]
 ) -> list[UOp]:
-    """Return the LOAD `x` of a copy over `own` at the lines that one tile prefetches.
+    """Return LOADs of the lines that one tile prefetches for a copy that reads `x` over `own`.
 
-    They are those of the next iteration of `iterated`. The last of `loops` goes along rows, the
+    The copy is that of the next iteration of `iterated`. Of `loops`, the last goes along rows, the
     others from row to row.
     """
     steps = {r: stride(x.src[1], r) for r in (*own, iterated)}

@@ -1,8 +1,8 @@
 """Software prefetch of operands that the next iteration of an outer loop reads.
 
-Examples: the matrices of the next member of a population, or a block from which indices gather.
-Data is prefetched to the L2 cache in shares: each iteration of the inner loops prefetches some
-lines.
+For example, the outer loop goes over the members of a population, and its next iteration reads the
+next member's matrices, or gathers from the next member's rows. The data is prefetched to the L2
+cache in shares: each iteration of the inner loops prefetches some cache lines.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def blocks_after(
 ) -> tuple[UOp, ...]:
     """Return LOADs of the block from which the next iteration of an outer loop gathers elements.
 
-    Members of a population that gather from rows of their own have such a block. Gathered elements
-    come in random order, and each would stall. Reading the lines of the block in order is twenty
-    times as fast.
+    For example, each member of a population gathers from its own rows of a table; these rows are
+    the block. Elements are gathered in random order, so each read would wait for memory. It is
+    twenty times as fast to prefetch the lines of the block in order.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def blocks_after(
 def _block_after(
     x: UOp, opened: Sequence[UOp], tiles: Mapping[UOp, Tile], device: DeviceSpec
 ) -> list[UOp]:
-    """Return the LOAD `x` at the lines that each iteration of the innermost loop prefetches."""
+    """Return LOADs of the lines of `x`'s next block that an innermost iteration prefetches."""
     param, index = x.src[:2]
     steps, _ = linear(index)
     for n, r in enumerate(opened[:-1]):
@@ -122,10 +122,11 @@ def operands_after(
 ) -> tuple[UOp, ...]:
     """Return LOADs of operands that the next iteration of the outermost loop reads repeatedly.
 
-    A product of two matrices of each member reads both once for each tile. The first read waits for
-    memory, the others find the matrix in a cache. Prefetching the matrices of the next member hides
-    that: 64 products of 64 x 512 and 512 x 64 take 1.07 ms instead of 1.55. Operands that are read
-    once gain nothing.
+    For example, each member of a population multiplies two matrices of its own, and reads each
+    matrix once for every tile of the product. The first read waits for memory; later ones find the
+    matrix in a cache. Prefetching the next member's matrices hides that wait: 64 products of
+    64 x 512 by 512 x 64 take 1.07 ms instead of 1.55 ms. Operands that are read only once gain
+    nothing.
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ def operands_after(
 def _operand_after(
     x: UOp, r: UOp, within: Sequence[Tiled], tiles: Mapping[UOp, Tile], device: DeviceSpec
 ) -> list[UOp]:
-    """Return the LOAD `x` at the lines that one iteration of all loops `within` prefetches."""
+    """Return LOADs of the lines of `x` that an iteration of the nested `within` prefetches."""
     param, index = x.src[:2]
     step, factor = stride(index, r) or 0, tiles.get(r, ONE).factor
     if step <= 0 or step * extent(r) != param.arg[1] or extent(r) <= factor:

@@ -1,8 +1,9 @@
 """Software prefetch of rows: finds loops whose strides hardware prefetchers do not follow.
 
-A hardware prefetcher detects sequential reads. It does not detect strides of a page or more, as
-down the columns of a wide matrix: each row would stall there. Data that is read again for other
-elements of the result stays in a cache and is not prefetched.
+A hardware prefetcher detects sequential reads, but no strides of a page or more. Such strides occur
+down the columns of a wide matrix, where every row would wait for memory. This pass finds the loops
+that should prefetch rows in software. Data that is read again for other elements of the result
+stays in a cache, so it is not prefetched.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ _LATE = CLOSING | {Op.LOAD, Op.BOUND}
 
 
 def is_plain(index: UOp) -> bool:
-    """Return whether `index` has loop indices and Variables alone, so it can be computed early."""
+    """Return whether `index` contains only loop indices and Variables, so is known in advance."""
     return all(u.op not in _LATE for u in toposort([index]))
 
 
@@ -150,11 +151,12 @@ def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool
 
 
 def are_runs(info: Analysis, nest: Nest, along: UOp, device: DeviceSpec) -> bool:
-    """Return whether all loads of `nest` read long runs along `along`, once.
+    """Return whether all loads of `nest` read long runs along `along`, each only once.
 
-    The buffers exceed the L2 cache. Hardware prefetchers follow runs that are read one by one. Runs
-    shorter than a page count if the buffers fill the L3 cache: 8 rows of 1 KiB side by side take
-    three times as long from memory, but less time from the L3 cache.
+    Such runs should be read one by one, since hardware prefetchers then follow them. The buffers
+    must exceed the L2 cache. Runs shorter than a page count only if the buffers fill the L3 cache:
+    8 rows of 1 KiB that are read side by side take three times as long from memory, but less time
+    from the L3 cache.
     """
     for x in nest.loads:
         if x.src[0].op is not Op.PARAM or not nest.ranges <= info.deps[x]:
@@ -172,13 +174,17 @@ def goes_by_rows(
 ) -> bool:
     """Return whether a kernel with several passes over its rows best handles one row at a time.
 
-    If one pass computes for long, the next row is prefetched meanwhile (:func:`next_rows`). That
-    gains more than reducing several rows together: ``logsumexp`` of 512 x 16000 takes 2.2 ms
-    instead of 3.6. Else rows are reduced together if the L2 cache holds them until the next pass:
-    the variance of 8 x 2,000,000, block by block, takes 1.5 ms so and 1.8 one by one. The variance
-    of 256 x 65536, which the L2 cache does not hold, takes 2.4 and 1.5. Narrow numbers of several
-    rows would be packed into vectors one by one: the variance of 8 x 2,000,000 bfloat16 takes 2.1
-    and 1.2.
+    There are three cases in which it does:
+
+    - One pass computes for so long that the next row can be prefetched meanwhile
+      (:func:`next_rows`). ``logsumexp`` of 512 x 16000 takes 2.2 ms row by row, 3.6 ms with several
+      rows together.
+    - The L2 cache does not hold several rows until the next pass. The variance of 256 x 65536 takes
+      1.5 ms row by row, 2.4 ms with several rows together. But the variance of 8 x 2,000,000, which
+      is computed block by block, takes 1.8 ms row by row, 1.5 ms with several rows together.
+    - The numbers are narrow, so that those of several rows would be packed into vectors one by one.
+      The variance of 8 x 2,000,000 bfloat16 takes 1.2 ms row by row, 2.1 ms with several rows
+      together.
 
     Parameters
     ----------
@@ -237,11 +243,12 @@ def next_rows(
     """Return which loop over a row should prefetch the rows of the next iteration, and which LOADs.
 
     The first loop over a row waits for memory. Later loops compute and leave memory idle. If one of
-    these computes for at least half the time that a line takes to arrive, it can prefetch the next
-    row: a softmax of 64 x 50000 takes a fifth less time so (`python -m bench.report rows`). Rows
-    that fit the L1 cache gain nothing, as processors read on beyond their ends. Rows that are only
-    written are not prefetched: the next row may belong to another core, and the prefetch would take
-    its lines while it writes them. The same softmax takes half as long again on two cores so.
+    these computes for at least half the time that a cache line takes to arrive, it can prefetch the
+    next row. A softmax of 64 x 50000 then takes a fifth less time (`python -m bench.report rows`).
+    Rows that fit the L1 cache gain nothing, since the hardware prefetches beyond their ends. Rows
+    that are only written are not prefetched: the next row may belong to another core, and the
+    prefetch would take lines away from that core while it writes them. With such prefetches, the
+    same softmax takes 1.5 times as long on two cores.
 
     Parameters
     ----------
@@ -292,14 +299,17 @@ def work_along(info: Analysis, values: Iterable[UOp], r: UOp, device: DeviceSpec
 
 
 def outlasts_memory(work: float, itemsize: int, device: DeviceSpec) -> bool:
-    """Return whether `work` cycles are at least half the time that an element takes from memory."""
+    """Return whether `work` cycles are at least half the time to load an element from memory."""
     return 2 * work >= itemsize * costs_of(device).levels[-1].cycles
 
 
 def _rows_of(
     info: Analysis, walks: Sequence[Walk], outer: UOp, device: DeviceSpec
 ) -> dict[UOp, tuple[int, UOp]]:
-    """Return PARAM -> (index of the loop, first access), if each iteration accesses another row."""
+    """Return, for each PARAM of which every iteration accesses another row, its first access.
+
+    The access comes with the index of its loop in `walks`.
+    """
     found: dict[UOp, tuple[int, UOp]] = {}
     for number, walk in enumerate(walks):
         loads = info.loads(*walk.values)
@@ -314,7 +324,7 @@ def _rows_of(
 
 
 def _longest_array(info: Analysis, walks: Sequence[Walk]) -> int:
-    """Return the bytes of the longest row of a local array that `walks` read."""
+    """Return the bytes of the longest row of any local array that `walks` read."""
     return max(
         (
             extent(walk.range) * x.src[0].dtype.itemsize

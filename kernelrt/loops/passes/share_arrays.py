@@ -1,8 +1,9 @@
-"""Local-array sharing: an array takes the memory of another that is read for the last time.
+"""Local-array sharing: an array takes the memory of another one that is no longer needed.
 
-If the loop that fills array B holds the last read of array A, B takes the memory of A. Example: the
-scores of a row of attention, their exponentials and the weights share one array. An array may also
-lie in an output buffer: the exponentials of a softmax lie where its results are stored.
+If the loop that fills array B is the last one that reads array A, B takes the memory of A. For
+example, the scores of a row of attention, their exponentials and the weights share one array. An
+array may also lie in an output buffer: the exponentials of a softmax lie where its results will be
+stored.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _WHOLE = (dt.float32, dt.float64, dt.int32, dt.int64)
 
 
 def replaced(info: Analysis) -> dict[UOp, UOp]:
-    """Return LOCAL -> the LOCAL whose memory it takes. Nothing reads the latter any more.
+    """Return LOCAL -> the LOCAL whose memory it takes, since nothing reads that one any more.
 
     Parameters
     ----------
@@ -62,11 +63,12 @@ def replaced(info: Analysis) -> dict[UOp, UOp]:
 
 
 def scratch_outputs(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]]:
-    """Return the LOCALs that lie in an output -> the PARAM of the output, and the start index.
+    """Return LOCAL -> (PARAM, start index), for LOCALs that lie in an output buffer.
 
     The STORE to the output reads each element of the array once and overwrites it with the result.
-    Nothing reads the array after that. So the lines of the output are fetched while the array is
-    computed. A second array of a long row would not stay in the cache together with the output.
+    Nothing reads the array after that. This saves memory traffic: an array of a long row would not
+    stay in the cache together with the output, and the lines of the output are already fetched when
+    the array is computed.
 
     Parameters
     ----------
@@ -98,9 +100,9 @@ def scratch_outputs(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]
 
 
 def _start(info: Analysis, store: UOp, load: UOp) -> UOp | None:
-    """Return the index where the row of `store` begins, if it maps the array of `load` one to one.
+    """Return the index in the output where the row begins that `store` computes from an array.
 
-    Return None otherwise.
+    Return None if the row does not have the elements of the array of `load`, in the same order.
     """
     local = load.src[0]
     own, around = local.src[1:], info.deps[local]
@@ -115,7 +117,7 @@ def _start(info: Analysis, store: UOp, load: UOp) -> UOp | None:
 
 
 def _may_lie_there(info: Analysis, tiling: Tiling, store: UOp, load: UOp) -> bool:
-    """Return whether nothing else reads the array of `load` once `store` has begun to write."""
+    """Return whether nothing but `store` reads the array of `load` once `store` begins to write."""
     local = load.src[0]
     around = info.deps[local]
     inside = sum(r in around for r in tiling.order[: len(around)]) == len(around)
@@ -151,7 +153,7 @@ def _alike(info: Analysis, old: UOp, new: UOp) -> bool:
 
 
 def _is_own(load: UOp, own: _Pass) -> bool:
-    """Return whether `load` reads the element at the RANGEs `own`."""
+    """Return whether `load` reads the array element whose indices are the RANGEs `own`."""
     away = simplify(load.src[1] - flat_index(own))
     return len(load.src) == 2 and away.op is Op.CONST and away.arg == 0
 
@@ -159,9 +161,9 @@ def _is_own(load: UOp, own: _Pass) -> bool:
 def _order(
     info: Analysis,
 ) -> tuple[dict[_Pass, set[_Pass]], dict[UOp, set[tuple[UOp, _Pass]]]]:
-    """Return pass -> passes that finish before it, and LOCAL -> its LOADs with the pass of each.
+    """Return the passes that finish before each pass, and the LOADs of each LOCAL.
 
-    The empty pass stands for the stores.
+    Each LOAD comes with its pass. The empty tuple stands for the stores, which are in no pass.
     """
     needs: dict[_Pass, set[_Pass]] = {ranges: set() for ranges in info.passes}
     readers: dict[UOp, set[tuple[UOp, _Pass]]] = {u: set() for u in info.locals}

@@ -1,10 +1,11 @@
 """Row tiling of fused contractions: computes blocks of rows instead of single rows.
 
-A kernel that fills a row of an array for each row of its results (the weights in attention) reads
-both operands completely for the few rows of a register tile. This pass makes arrays hold a block of
-rows. The computed operand of the contraction is computed for one part of the depth at a time, in
-panels, and the results accumulate in an array. So an operand is read once for a block of rows. Rows
-that several loops read (for example in a softmax) are kept whole.
+Some kernels compute an operand of a contraction themselves, row by row. For example, attention
+fills a row of weights for each row of its results. Such a kernel reads the other operand completely
+for the few rows of a register tile. This pass makes local arrays hold a block of rows, so that
+operands are read once for a block. It computes the operand for one part of the depth (the summed
+axis) at a time, and the results accumulate in an array. Rows that several loops read, as in a
+softmax, are kept whole.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ class _Rows:
     load : UOp
         The LOAD of the computed operand.
     other : UOp
-        The other factor.
+        The other factor of the contraction's terms.
     row, columns : UOp
-        The RANGEs of the results: along the rows, and along the columns of the other operand.
+        The RANGEs over the rows of the results, and over their columns.
     arrays : tuple of UOp
         The other LOCALs, operands first. Each holds a row.
     totals : tuple of UOp
@@ -78,7 +79,7 @@ class _Rows:
 
 
 def block_rows(sink: UOp, target: DeviceSpec) -> UOp:
-    """Return `sink` with the rows that it contracts computed in blocks, if it gains from that."""
+    """Return `sink` with the rows that it computes and contracts in blocks, if that is faster."""
     found = _rows(Analysis(sink))
     sizes = [] if found is None else _sizes(found, target)
     for each in sizes:
@@ -92,7 +93,7 @@ def block_rows(sink: UOp, target: DeviceSpec) -> UOp:
 
 
 def _rows(info: Analysis) -> _Rows | None:
-    """Match the kernel `info`: a contraction over computed rows that nothing else reads."""
+    """Return the parts of the kernel `info` if it contracts rows that nothing else reads."""
     plain = all(u.op is not Op.BOUND and (u.op is not Op.LOAD or len(u.src) == 2)
                 for u in info.nodes)  # fmt: skip
     if not info.locals or not plain or not all(map(is_fixed, info.ranges)):
@@ -124,18 +125,18 @@ def _rows(info: Analysis) -> _Rows | None:
 
 
 def _is_contraction(u: UOp) -> bool:
-    """Return whether `u` is a sum of products with an array that it reads in order."""
+    """Return whether `u` is a sum of products with a factor that is read in order from an array."""
     products = u.op is Op.REDUCE and u.arg is Op.ADD and u.src[0].op is Op.MUL
     return products and len(u.src) == 2 and sum(_is_row(x, u.src[1]) for x in u.src[0].src) == 1
 
 
 def _is_row(x: UOp, at: UOp) -> bool:
-    """Return whether `x` is the element of an array at the RANGE `at`."""
+    """Return whether `x` is the LOAD of an array element whose index is the RANGE `at`."""
     return x.op is Op.LOAD and x.src[0].op is Op.LOCAL and x.src[1] is at
 
 
 def _is_plain(found: _Rows) -> bool:
-    """Return whether all arrays are over the depth, and read in loops over a row."""
+    """Return whether all arrays have the length of a row, and only loops over a row read them."""
     info, depth = found.info, found.depth
     closed = {u.src[1]: u for u in (*found.totals, *info.locals) if len(u.src) == 2}
     for u in (*found.arrays, found.operand):
@@ -194,7 +195,7 @@ class _Blocks:
         return UOp(Op.LOAD, array.dtype, (array, simplify(index)))
 
     def _at(self, value: UOp, own: UOp, index: UOp, line: UOp) -> UOp:
-        """Return `value`, a row element at the RANGE `own`, at `index` of row `line`."""
+        """Return `value`, the element of a row at index `own`, for index `index` of row `line`."""
         reads = {
             x: self._load(self.made[x.src[0]], index, line)
             for x in toposort([value])
@@ -205,7 +206,10 @@ class _Blocks:
         return moved(value, {own: index, self.found.row: self._row(line)})
 
     def _copies(self, value: UOp, own: UOp, line: UOp) -> dict[UOp, UOp]:
-        """Return replacements for LOADs of rows in sums of `value`: copies with rows innermost."""
+        """Return replacements for LOADs of rows in sums of `value`.
+
+        They read copies in which the rows are the innermost axis.
+        """
         info, copies, row = self.found.info, {}, self.found.row
         sums = [u for u in toposort([value]) if u.op is Op.REDUCE and own in info.deps[u]]
         for u in sums:
@@ -219,13 +223,13 @@ class _Blocks:
         return copies
 
     def _array(self, array: UOp) -> UOp:
-        """Return a LOCAL of a whole row, extended to all rows of a block."""
+        """Return a LOCAL that holds what `array` holds for one row, for all rows of a block."""
         own = self._new(self.found.depth, self.sizes.rows)
         element = self._at(array.src[0], array.src[1], *own)
         return UOp(Op.LOCAL, array.dtype, (element, *own))
 
     def _totals(self, reduce: UOp) -> UOp:
-        """Return a LOCAL with the REDUCE of a row, for all rows of a block."""
+        """Return a LOCAL with the results of `reduce` for all rows of a block."""
         step, line = self._new(self.found.depth, self.sizes.rows)
         value = self._at(reduce.src[0], reduce.src[1], step, line)
         return UOp(Op.LOCAL, reduce.dtype, (reduce.replace(src=(value, step)), line))
