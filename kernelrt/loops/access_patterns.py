@@ -39,7 +39,7 @@ class Accesses:
         return self._strides[key]
 
     def is_wide(self, x: UOp, vector: UOp | None, tiles: Mapping[UOp, Tile]) -> bool:
-        """Return whether `x` reads a LOCAL whose elements are vectors along another RANGE."""
+        """Return whether the LOAD `x` reads an array of vectors along a RANGE not `vector`."""
         array = x.src[0]
         return (
             x.op is Op.LOAD
@@ -49,7 +49,10 @@ class Accesses:
         )
 
     def local_bytes(self, tiles: Mapping[UOp, Tile]) -> int:
-        """Return the bytes of all local arrays: one array for each element of the tile around."""
+        """Return the bytes of all local arrays.
+
+        There is one array for each element of the tiles of the loops around it.
+        """
         return int(self._arrays.under(tiles))
 
     def _local_bytes(self, array: UOp, tiles: Mapping[UOp, Tile]) -> int:
@@ -61,10 +64,10 @@ class Accesses:
 
 
 def vector_of(ranges: Iterable[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
-    """Return the vectorized RANGE of `ranges`, if any."""
+    """Return the RANGE of `ranges` that is vectorized, or None."""
     return next((r for r in ranges if tiles.get(r, ONE).lanes > 1), None)
 
 
 def is_spaced(x: UOp, step: int | None) -> bool:
-    """Return whether the LOAD `x` loads a whole run and shuffles, as its stride is short."""
+    """Return whether the LOAD `x` has so short a stride that it loads a whole run and shuffles."""
     return bool(step) and abs(step or 0) <= WIDEST_STEP and len(x.src) == 2

@@ -60,18 +60,19 @@ class Analysis:
     nodes : list of UOp
         All nodes, operands first.
     deps : dict
-        Node -> RANGEs that its value varies with, without those that a REDUCE or LOCAL closes over.
+        Node -> RANGEs that its value varies with. A REDUCE or LOCAL does not vary with its own
+        RANGEs.
     reduces : list of UOp
         The REDUCE nodes, operands first.
     locals : list of UOp
         The LOCAL nodes, operands first.
     passes : dict
-        RANGEs -> the REDUCEs and LOCALs that close over them, operands first. One loop nest
+        RANGEs -> the REDUCEs and LOCALs whose own RANGEs these are, operands first. One loop nest
         computes them all.
     ranges : list of UOp
         The RANGE nodes.
     own_index : dict
-        LOCAL -> the index in its array of the element at its own RANGEs.
+        LOCAL -> the index of an element in the array, in terms of the LOCAL's own RANGEs.
     """
 
     def __init__(self, sink: UOp) -> None:
@@ -103,9 +104,9 @@ class Analysis:
 
     @cached_property
     def sequential(self) -> set[UOp]:
-        """REDUCEs in the elements of LOCALs, of at most IN_ORDER terms: these sum sequentially.
+        """REDUCEs of at most IN_ORDER terms that fill LOCALs: they add one term after the other.
 
-        So a row has the same bits in every kernel that computes it.
+        So a row of an array has the same bits in every kernel that computes it.
         """
         filling = {r for u in self.locals for r in u.src[1:]}
         return {
@@ -116,7 +117,7 @@ class Analysis:
 
     @cached_property
     def awaited(self) -> set[UOp]:
-        """REDUCEs and LOCALs whose result is used by values under further loops."""
+        """REDUCEs and LOCALs whose result is used by a value that varies with further loops."""
         roots = [u.src[0] for u in (*self.reduces, *self.locals)]
         roots += (s.src[2] for s in self.sink.src)
         return {
@@ -147,19 +148,19 @@ class Analysis:
         return nothing.union(*(self.deps[root] for root in roots))
 
     def order(self, roots: Iterable[UOp]) -> list[UOp]:
-        """Return the nodes to compute for `roots`, operands first, without those below LOADs.
+        """Return the nodes to compute for `roots`, operands first.
 
-        Nodes below REDUCEs are left out, too.
+        Nodes below LOADs and below REDUCEs are left out.
         """
         return list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
 
     def loads(self, *roots: UOp) -> list[UOp]:
-        """Return LOADs whose values reach one of `roots` without passing a REDUCE or LOCAL."""
+        """Return the LOADs below `roots` that are not below a REDUCE or LOCAL there."""
         found = toposort(roots, stop=lambda u: u.op in CLOSING and u not in roots)
         return [u for u in found if u.op is Op.LOAD]
 
     def closing(self, roots: Iterable[UOp]) -> list[UOp]:
-        """Return REDUCEs and LOCALs that `roots` use, operands first, without nested ones."""
+        """Return the REDUCEs and LOCALs below `roots`, but none that is below another one."""
         if not self.passes:
             return []
         found = toposort(roots, stop=lambda u: u.op in CLOSING or is_empty_load(u))
@@ -168,8 +169,9 @@ class Analysis:
     def stride(self, access: UOp, r: UOp) -> int | None:
         """Return the stride of a LOAD or STORE along `r`, in elements; None if not constant.
 
-        A LOCAL has one array for each point of the loops that it varies with. If such a loop is
-        vectorized, the arrays are interleaved: the stride along it is 1 if the index is constant.
+        A LOCAL has one array for each iteration of the loops that it varies with. If such a loop is
+        vectorized, the arrays of its lanes are interleaved. So the stride along that loop is 1 if
+        the index does not vary with it.
         """
         step = stride(access.src[1], r)
         if access.src[0].op is Op.LOCAL and r in self.deps[access.src[0]]:
@@ -177,15 +179,15 @@ class Analysis:
         return word_step(step, access.src[0])
 
     def weight(self, roots: Iterable[UOp], costs: Costs) -> float:
-        """Return the cost of an element of `roots` in plain instructions, less nested REDUCEs."""
+        """Return the cost of an element of `roots` in plain instructions, without REDUCEs below."""
         whole = sum(costs.vector(u.op, u.dtype) for u in self.order(roots) if u.op in ALU)
         return whole / costs.plain
 
 
 def is_of_loops(condition: UOp) -> bool:
-    """Return whether `condition` is made of loop indices, and constants and Variables, alone.
+    """Return whether `condition` contains only loop indices, constants and Variables.
 
-    It must depend on at least one loop.
+    The result is False if it depends on no loop.
     """
     nodes = toposort([condition])
     known = all(n.op in ALU or n.op in (Op.RANGE, Op.CONST, Op.VAR) for n in nodes)
@@ -193,7 +195,7 @@ def is_of_loops(condition: UOp) -> bool:
 
 
 def is_empty_load(u: UOp) -> bool:
-    """Return whether `u` loads from memory of zero elements: it then needs no address."""
+    """Return whether `u` is a LOAD from memory of zero elements, which needs no address."""
     if u.op is not Op.LOAD:
         return False
     source = u.src[0]
@@ -216,9 +218,10 @@ def stride(index: UOp, r: UOp) -> int | None:
 
 
 def word_step(step: int | None, source: UOp) -> int | None:
-    """Convert a stride in elements of `source` to a stride in units that a LOAD of it reads.
+    """Convert a stride in elements of `source` to the unit in which a LOAD reads it.
 
-    For WORDS a unit is a word. A stride of no whole number of words counts as at least `_FAR`.
+    The unit of WORDS is a word of several elements, that of other sources an element. A stride that
+    is not a whole number of words counts as at least `_FAR` words.
     """
     if source.op is not Op.WORDS or step is None:
         return step
@@ -251,7 +254,10 @@ def kernel_cost(given: Analysis, written: Analysis, costs: Costs) -> Cost:
 
 
 def _total(often: Mapping[frozenset[UOp], int], part: int = 1) -> UOp:
-    """Return the sum of iterations times count over `often` (RANGEs -> count), over `part`."""
+    """Return the sum of `often` (RANGEs -> count for each of their iterations) over `part`.
+
+    The sum is divided by `part`.
+    """
     fixed, total = 0, const(0, dt.int64)
     for ranges, count in often.items():
         trips = _trips(ranges)
@@ -284,7 +290,7 @@ def _traffic(info: Analysis) -> UOp:
 
 
 def _cycles(info: Analysis, costs: Costs) -> UOp:
-    """Return the cycles of all values, each times how often it is computed, and of inner loops."""
+    """Return the cycles of all values, times how often each is computed, plus those of loops."""
     often: dict[frozenset[UOp], float] = {}
 
     def count(deps: frozenset[UOp], cycles: float) -> None:

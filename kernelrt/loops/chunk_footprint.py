@@ -1,4 +1,4 @@
-"""Chunk footprint: the bytes of an argument that one chunk of a kernel touches."""
+"""Chunk footprint: the bytes of each argument that one chunk of a kernel touches."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def chunk_bytes(
 def _steps(
     info: Analysis, r: UOp, scratch_outputs: Mapping[UOp, tuple[UOp, UOp]]
 ) -> Iterator[tuple[UOp, int]]:
-    """Yield each access of an argument: its PARAM, and the result of :func:`_step` for it."""
+    """Yield, for each access of an argument, its PARAM and the result of :func:`_step`."""
     for u in info.nodes:
         if is_empty_load(u):
             continue
@@ -72,7 +72,7 @@ def _steps(
 def _step(info: Analysis, index: UOp, r: UOp, elements: int) -> int:
     """Return the stride of `index` along `r` if iterations touch disjoint elements, else 0.
 
-    An iteration touches `elements` elements from `index` on.
+    Each iteration of the loop over `r` touches `elements` elements, from `index` on.
     """
     terms, first = linear(index)
     step = terms.pop(r, 0)

@@ -51,9 +51,11 @@ _NARROW = 300
 
 
 class _Spread(NamedTuple):
-    """Replication of a loop's text: copies of its body, points and elements of all its tiles.
+    """Replication of a loop's text.
 
-    `masked` counts the elements of masked vectors, which a loop of dynamic extent ends with.
+    `copies` counts the copies of its body, `points` and `elements` the points and the elements of
+    the tiles of all copies. `masked` counts the elements of masked vectors, with which a loop of
+    dynamic extent ends.
     """
 
     copies: int
@@ -63,7 +65,7 @@ class _Spread(NamedTuple):
 
 
 class _By(enum.Enum):
-    """Granularity at which a value's text is repeated: vector, element, or masked element."""
+    """The unit for which a value's text is repeated: each vector, element, or masked element."""
 
     VECTOR = enum.auto()
     ELEMENT = enum.auto()
@@ -71,9 +73,10 @@ class _By(enum.Enum):
 
 
 class _Part(NamedTuple):
-    """A part of a kernel whose text is counted separately: a nest, or STOREs under the same loops.
+    """A part of a kernel whose text is counted separately.
 
-    `opened` are the enclosing loops, outermost first. The text depends on the tiles of `ranges`.
+    `content` is a nest, or the STOREs under the same loops. `opened` are the enclosing loops,
+    outermost first. The length of the text depends on the tiles of `ranges`.
     """
 
     content: tuple[UOp, ...] | Nest
@@ -99,9 +102,10 @@ class Length:
     ) -> int:
         """Return the estimated bytes of the kernel's IR text.
 
-        Each point of each part of a loop is unrolled in the text, so the counts of nested loops
-        multiply. Values that do not vary with a loop are written once for it. Of a nest that
-        accumulates in an array, only the loops of `outside` go around other nests.
+        Each part of a loop is unrolled: the text contains its body once for each point of its tile.
+        So the counts of nested loops multiply. A value that does not vary with a loop is written
+        once for the loop. If a nest accumulates in an array, only its loops in `outside` go around
+        other nests.
         """
         key = (*nests, *order, None, *outside)
         text = self._texts.get(key)
@@ -152,7 +156,7 @@ class Length:
     def _written_nest(
         self, nest: Nest, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
     ) -> int:
-        """Return the bytes of `nest` inside the loops `opened`, without nested REDUCEs."""
+        """Return the bytes of `nest` inside the loops `opened`, without the nests that it uses."""
         inside = [*opened, *nest.closed]
         spread = {r: _spread(r, tiles.get(r, ONE)) for r in inside}
         along = vector_of(nest.closed, tiles)
@@ -176,7 +180,7 @@ class Length:
         return total + _LOOP * loops + _CARRIED * carried
 
     def _carries(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> int:
-        """Return how often the accumulators of a result are named where loops start or end."""
+        """Return how often the text names an accumulator of one result where loops start or end."""
         total, written, iterations = 0, 1, 1
         for r in nest.closed:
             tile = tiles.get(r, ONE)
@@ -222,7 +226,7 @@ class Length:
         spread: Mapping[UOp, _Spread],
         tiles: Mapping[UOp, Tile],
     ) -> int:
-        """Return the bytes of the values of `roots`, without REDUCEs below."""
+        """Return the bytes of the values of `roots`, without the REDUCEs that they use."""
         rows = self._rows(vector, opened, tiles)
         cross_reads = frozenset(
             x for u in self.info.locals for x in self.info.users[u]
@@ -244,7 +248,10 @@ class Length:
     def _rows(
         self, vector: UOp | None, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
     ) -> tuple[tuple[UOp, int], ...]:
-        """Return unrolled loops along which transposed blocks can be loaded, bytes per element."""
+        """Return the unrolled loops along whose tiles a block can be loaded and transposed.
+
+        Each comes with the bytes of text for an element of the block.
+        """
         height = ONE.lanes if vector is None else tiles[vector].lanes
         tiled = ((r, tiles.get(r, ONE)) for r in opened if r is not vector)
         return tuple(
@@ -260,9 +267,9 @@ class Length:
         rows: tuple[tuple[UOp, int], ...],
         cross_reads: frozenset[UOp],
     ) -> list[tuple[UOp, int, _By]]:
-        """Return the nodes to write for `roots`, with the bytes and granularity of each.
+        """Return the nodes to write for `roots`, each with its bytes and the unit to repeat it for.
 
-        LOADs in `cross_reads` read lane by lane, whatever their indices are.
+        LOADs in `cross_reads` read lane by lane, even if their lanes are contiguous.
         """
         values = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
         out = [(u, _bytes(u), _By.VECTOR) for u in values if u.op is not Op.LOAD]
@@ -313,9 +320,10 @@ class Length:
         *,
         loops: bool = False,
     ) -> int:
-        """Return how often a value over `deps` is written, vectorized along `vector`.
+        """Return how often the text contains a value that varies with `deps`.
 
-        With `loops`, return how often the innermost loop is written.
+        The text is vectorized along `vector`. With `loops`, return how often it contains the
+        innermost loop of `deps`.
         """
         last = max((i for i, r in enumerate(opened) if r in deps), default=-1)
         total = 1
@@ -344,7 +352,10 @@ def _is_row(size: int) -> bool:
 
 
 def _of_block(r: UOp, tile: Tile, height: int) -> int:
-    """Return the bytes per element of a transposed block. Parts of odd sizes load lane by lane."""
+    """Return the bytes of text for each element of a block that is loaded and transposed.
+
+    Parts of the loop whose size is no power of two load lane by lane.
+    """
     sizes = [run.tile.factor for run in parts(r, tile)]
     total = sum(_transposed(height, n) if _is_row(n) else _LANE * height * n for n in sizes)
     return total // max(1, height * sum(sizes))

@@ -84,8 +84,9 @@ class Loop:
     ahead : tuple of UOp
         LOADs whose rows are prefetched some iterations ahead.
     block : int
-        Block size in elements of a blocked sum, else 0. After each block the accumulators are added
-        to those of the pass and start again, so that rounding errors of a long loop stay small.
+        Block size in elements if the loop sums in blocks, else 0. After each block, the
+        accumulators of the block are added to those of the pass and start again. So rounding errors
+        of a long loop stay small.
     """
 
     range: UOp
@@ -100,12 +101,12 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Stores, or reduction and fill steps, at each point of the tiles of some open loops.
+    """The innermost computation of a body, done at each point of the tiles of some open loops.
 
     Attributes
     ----------
     nodes : tuple of UOp
-        STOREs to write, or REDUCEs to fold into and LOCALs to fill. All values of a point are
+        STOREs to do, or REDUCEs to add a term to and LOCALs to fill. All values of a point are
         computed before any of them is stored, so a kernel may update memory in place.
     ranges : tuple of UOp
         RANGEs over whose points the step iterates, outermost first.
@@ -132,12 +133,12 @@ class Pass:
     closed : tuple of UOp
         RANGEs that the pass loops over, outermost first.
     vector : UOp or None
-        The vectorized RANGE of `closed`, if any. The lanes of an accumulator are folded at the end.
-        If an enclosing loop is vectorized too, its lanes are computed one by one.
+        The vectorized RANGE of `closed`, if any. The lanes of an accumulator are combined at the
+        end. If an enclosing loop is vectorized too, the pass computes its lanes one by one.
     lanes : int
         Lanes of the vectors.
     unrolled : int
-        Places of one tile of the reduced RANGEs.
+        Number of points of one tile of the reduced RANGEs.
     kept : bool
         Whether the pass accumulates in a local array (output-stationary): its one REDUCE adds into
         the elements of its one LOCAL. `closed` then holds the RANGEs of both: some reduced RANGEs
@@ -150,9 +151,10 @@ class Pass:
     predicate : Predicate or None
         Predicate of the results. If it is false at every point of a tile, the pass is skipped.
     zeros : UOp or None
-        LOAD that is tested for zeros. If all its elements in a tile of `closed` are zero, one row
-        of products is added to all accumulators. If `kept`, the LOAD is predicated, and its
-        predicate is tested once for each iteration of the loops around those of the array.
+        LOAD of a factor that is tested for zeros. If all its elements in a tile are zero, its rows
+        all have the same products, so only one row of products is computed and is added to all
+        accumulators. If `kept`, the LOAD has a predicate instead, which is tested once for each
+        iteration of the loops around those of the array.
     masked : Masked or None
         Array that is tested for masked elements. If all its elements in a tile are masked, the
         values of the tile are computed once for each row.
@@ -180,7 +182,10 @@ class Pass:
             loop = loop.body[-1]
 
     def copies(self, results: int) -> int:
-        """Return the number of accumulators of each of `results`, to hide the latency of adds."""
+        """Return how many accumulators each result has, if a tile has `results` results.
+
+        Several accumulators hide the latency of additions.
+        """
         if self.kept or self.sequential:
             return 1
         return max(1, min(self.unrolled, ACCUMULATORS // max(1, results)))
@@ -197,8 +202,8 @@ class Fetch:
     ranges : tuple of UOp
         RANGEs over whose points the fetch iterates. All of them are open here.
     later : bool
-        Whether the memory is only needed after other tiles. It then goes to the L2 cache, and
-        `accesses` name all lines that are fetched at the first element of the tile.
+        Whether other tiles are computed before the memory is needed. It then goes to the L2 cache,
+        and `accesses` name all lines that are fetched at the first element of the tile.
     """
 
     accesses: tuple[UOp, ...]
@@ -209,7 +214,7 @@ class Fetch:
     def within(
         cls, wanted: tuple[UOp, ...], opened: Iterable[UOp], *, later: bool = False
     ) -> Fetch:
-        """Make a fetch of `wanted` over those of the RANGEs `opened` that its addresses use."""
+        """Make a fetch of `wanted` that iterates over the RANGEs of `opened` in its addresses."""
         used = {r for x in wanted for r in cls.varying(x)}
         return cls(wanted, tuple(r for r in opened if r in used), later)
 
@@ -274,7 +279,7 @@ class _Builder:
         return LoopNest(tuple(self.stack[0].items), scratch_outputs(self.info, self.tiling))
 
     def _stores(self, stores: list[UOp]) -> None:
-        """Add `stores` under the open loops: first those that need no further loop."""
+        """Add `stores` to the innermost open body; first those that need no further loop."""
         deps = self.info.deps
         opened = [each.range for each in self.stack[1:] if each.range is not None]
         block = blocks_after(self.info, stores, opened, self.tiling.tiles, self.device)
@@ -307,7 +312,7 @@ class _Builder:
         self.stack[-1].items.append(self._loop(r, items, reduces=False))
 
     def _tile(self, r: UOp) -> Tile:
-        """Return the tile of `r`, reduced where it would change the order of a sequential sum."""
+        """Return the tile of `r`, made smaller if it would change the order of a sequential sum."""
         tile = self.tiling.tile(r)
         if r in self.whole:
             return Tile(tile.factor)
@@ -348,7 +353,10 @@ class _Builder:
         return 0
 
     def _is_long(self, each: Pass) -> bool:
-        """Return whether `each` takes as long as memory prefetched before it needs to arrive."""
+        """Return whether `each` takes at least as long as a line takes to arrive from memory.
+
+        Memory that is prefetched before the pass has then arrived after it.
+        """
         tiles = [self.tiling.tile(r) for r in each.outer]
         points = math.prod(len(tile.positions()) for tile in tiles)
         iterations = math.prod(extent(r) for r in each.closed)
@@ -356,7 +364,7 @@ class _Builder:
         return costs_of(self.device).ns(vectors / FLOAT_UNITS) >= MEMORY_LATENCY_NS
 
     def _blocks(self, folds: Sequence[UOp]) -> dict[UOp, int]:
-        """Return the block sizes of blocked sums: RANGE of a loop of `folds` -> elements."""
+        """Return RANGE -> block size, for the RANGEs along which `folds` sum in blocks."""
         found: dict[UOp, int] = {}
         rounding = [u for u in folds if _rounds(u)]
         if not rounding:
@@ -409,7 +417,7 @@ class _Builder:
         )
 
     def _asking(self, loop: Loop, values: list[UOp], closed: tuple[UOp, ...]) -> Loop:
-        """Return the outermost loop of a pass, with a prefetch of the next tile's operands."""
+        """Return `loop`, the outermost of a pass, with a prefetch of the next tile's operands."""
         opened = tuple(each.range for each in self.stack[1:] if each.range is not None)
         wanted = read_next(self.info, values, opened, closed, self.tiling.tiles, self.device)
         if not wanted:
@@ -428,7 +436,7 @@ class _Builder:
     def _asking_within(
         self, loop: Loop, r: UOp, wanted: tuple[UOp, ...], opened: frozenset[UOp] | None = None
     ) -> Loop:
-        """Return `loop` with a prefetch of `wanted`, of a later tile, in its loop over `r`."""
+        """Return `loop` with a prefetch of `wanted` in its loop over `r`, for a later tile."""
         if opened is None:
             opened = frozenset(each.range for each in self.stack[1:] if each.range is not None)
         opened |= {loop.range}
@@ -443,7 +451,7 @@ class _Builder:
         return replace(loop, body=(fetch, *loop.body)) if wanted else loop
 
     def _ask_for_next_rows(self, r: UOp, items: list[Item]) -> None:
-        """Let one of `items`, the body of the loop over `r`, prefetch the next iteration's rows."""
+        """Add a prefetch of the next iteration's rows to `items`, the body of the loop over `r`."""
         numbers = [n for n, item in enumerate(items) if _walk_of(item)]
         walks = [walk for walk in map(_walk_of, items) if walk]
         tile = self._tile(r)
@@ -461,7 +469,7 @@ class _Builder:
         items[numbers[slowest]] = replace(item, loop=loop) if isinstance(item, Pass) else loop
 
     def _kept(self, array: UOp) -> Pass:
-        """Return the pass that accumulates in `array` over the RANGEs of `outside` around it."""
+        """Return the pass that accumulates sums in `array`; loops of `outside` go around it."""
         fold = array.src[0]
         around = tuple(r for r in fold.src[1:] if r in self.tiling.outside)
         inside = tuple(r for r in fold.src[1:] if r not in self.tiling.outside)
@@ -524,7 +532,7 @@ class _Builder:
 
 
 def _walk_of(item: Item) -> Walk | None:
-    """Return the row traversal that `item` is, or None if its body has more than steps."""
+    """Return the row traversal that `item` is; None if its body contains other items than steps."""
     loop = item.loop if isinstance(item, Pass) else item
     if not isinstance(loop, Loop) or not all(isinstance(i, Step) for i in loop.body):
         return None
@@ -535,7 +543,7 @@ def _walk_of(item: Item) -> Walk | None:
 
 
 def _additions(fold: UOp) -> int:
-    """Return the number of additions for each element that `fold` folds."""
+    """Return how many additions `fold` makes for each of its elements: several for a DOT."""
     value = fold.src[0]
     if value.op is not Op.DOT:
         return 1

@@ -18,10 +18,11 @@ _Part = TypeVar("_Part", bound="Hashable")
 
 
 class Total(Generic[_Part]):
-    """A sum over parts, where each part depends on the tiles of some RANGEs.
+    """A sum over parts of a kernel, where the amount of each part depends on the tiles of RANGEs.
 
-    A search tries tilings that differ in few RANGEs, and a kernel may have hundreds. Only the parts
-    that depend on a changed tile are evaluated again, once for the same tiles.
+    A search tries many tilings that differ in few RANGEs, and a kernel may have hundreds of RANGEs.
+    So only parts that depend on a changed tile are evaluated again, and results are cached by the
+    tiles.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class Total(Generic[_Part]):
                 self._varying.setdefault(r, []).append(part)
 
     def under(self, tiles: Mapping[UOp, Tile], parts: Iterable[_Part] | None = None) -> float:
-        """Return the sum over `parts` under `tiles`. Default: all parts."""
+        """Return the sum over `parts` (by default, all parts) under `tiles`."""
         changed = self._tiles.items() ^ tiles.items()
         self._tiles = dict(tiles)
         for part in {part: None for r, _ in changed for part in self._varying.get(r, ())}:

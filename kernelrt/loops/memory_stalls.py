@@ -1,4 +1,4 @@
-"""Memory-stall model: describes the loads of a nest whose cache lines its tiles wait for."""
+"""Memory-stall model: describes the loads of a nest that may wait for cache lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATE = 0.2
 def reads_of(
     accesses: Accesses, nest: Nest, l1_bytes: int, indices: Mapping[UOp, int]
 ) -> list[Read]:
-    """Return the reads of `nest` for the stall model; none if their arrays fit the L1 cache.
+    """Return the reads of `nest` for the stall model; none if their buffers fit the L1 cache.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ def reads_of(
 def _read(accesses: Accesses, nest: Nest, x: UOp, indices: Mapping[UOp, int]) -> Read:
     """Return the strides of `x` in bytes, smallest first, and the cache sets that they reach.
 
-    A stride reaches ``WAY / gcd(stride, WAY)`` different offsets in a cache way. The elements along
-    a RANGE are those of a tile, or all where a sum closes over it.
+    A stride reaches ``WAY / gcd(stride, WAY)`` different offsets in a cache way. Along a RANGE that
+    the nest sums over, all elements count; along another RANGE, those of a tile.
     """
     size = x.dtype.itemsize
     steps = [

@@ -74,14 +74,14 @@ class Nest:
 
 
 def other_ranges(nest: Nest, nests: Iterable[Nest]) -> list[UOp]:
-    """Return the RANGEs of the array that `nest` computes an element of, less its innermost.
+    """Return the RANGEs of the array whose elements `nest` computes, without the innermost RANGE.
 
-    They are ordered innermost first.
+    They are ordered innermost first. The list is empty if there is no such array.
     """
     inner = (other.closed[-2::-1] for other in nests if other.fills)
     return next(([*own] for own in inner if own and nest.deps.issuperset(own)), [])
 
 
 def longest_first(nests: Iterable[Nest]) -> list[Nest]:
-    """Return `nests` ordered by the iterations of their innermost body, most first."""
+    """Return `nests`, ordered by how often their innermost body runs, most often first."""
     return sorted(nests, key=lambda nest: -math.prod(map(extent, nest.ranges)))

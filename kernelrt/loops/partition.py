@@ -19,22 +19,23 @@ __all__ = ["MOST_CHUNKS", "split"]
 
 #: The most chunks of a kernel. Their number depends on shapes alone, never on the machine's cores.
 MOST_CHUNKS = 64
-#: The least cycles of a chunk for each element that it recomputes. At a cycle for an element,
+#: The least cycles of a chunk for each element that it recomputes. If an element takes one cycle,
 #: recomputation is an eighth of the work.
 MOST_AGAIN = 8
 #: With this many chunks of the outermost loop, that loop is split even if an inner loop has more.
 #: Each chunk of an inner loop runs the whole outer loop and reads its data again.
 ENOUGH = 8
-#: With fewer chunks than this one more is tried, if two cores then finish sooner: three chunks take
-#: them as long as four of the same size. A product of 784 x 128 x 128 takes 50 us so, and 65 with
-#: three (`python -m bench.report products`).
+#: With fewer chunks than this, one more chunk is tried, if two cores then finish sooner: three
+#: chunks take two cores as long as four chunks of the same size. A product of 784 x 128 x 128 takes
+#: 50 us with four chunks, and 65 us with three (`python -m bench.report products`).
 FEW = 8
 
 
 def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling:
     """Return `tiling` with chunks of about `chunk` cycles, for a kernel of `cycles` cycles.
 
-    The outermost store RANGE is split if it has chunks enough, else the one with the most chunks.
+    The outermost RANGE of the stores is split if that gives enough chunks, else the RANGE that
+    gives the most chunks.
     """
     if any(s.arg is not None for s in info.sink.src) or not tiling.order:
         return tiling
@@ -46,7 +47,7 @@ def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling
     closers = {q: u for u in (*info.reduces, *info.locals) for q in u.src[1:]}
 
     def within(u: UOp) -> Iterator[frozenset[UOp]]:
-        """Yield the dependences of each REDUCE and LOCAL whose loops contain `u`."""
+        """Yield, for each REDUCE and LOCAL whose loops contain `u`, the RANGEs it varies with."""
         pending = [closers[q] for q in info.deps[u] if q in closers]
         while pending:
             outer = pending.pop()
@@ -77,16 +78,16 @@ def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling
 
 
 def _share(tiles: int, count: int) -> int:
-    """Return the tiles of a chunk for about `count` chunks.
+    """Return how many of `tiles` tiles a chunk gets, for about `count` chunks.
 
-    If there are few chunks, one more is taken where two cores finish sooner.
+    If there are few chunks, one more chunk is made if two cores then finish sooner.
     """
     shares = [-(-tiles // count)]
     if count < FEW:
         shares.append(-(-tiles // (count + 1)))
 
     def longest(share: int) -> int:
-        """Return the tiles of the busier of two cores."""
+        """Return how many tiles the busier of two cores computes."""
         chunks = -(-tiles // share)
         return (chunks + 1) // 2 * share
 

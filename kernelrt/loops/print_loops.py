@@ -170,7 +170,7 @@ class _Outline:
         return f"v{self.values}"
 
     def _new(self, r: UOp) -> str:
-        """Return the name of the RANGE `r`: the same each time its loop is opened."""
+        """Return the name of the RANGE `r`; all loops over one RANGE have the same name."""
         if r not in self.names:
             number = sum(n.op is Op.RANGE for n in self.names)
             self.names[r] = _LETTERS[number] if number < len(_LETTERS) else f"r{r.arg}"
@@ -224,5 +224,5 @@ def _update(reducer: Op, name: str, text: str) -> str:
 
 
 def _is_index(u: UOp) -> bool:
-    """Return whether `u` is arithmetic on loop indices alone: it gets no name."""
+    """Return whether `u` contains only loop indices and numbers, so that it gets no name."""
     return all(n.op in (Op.RANGE, Op.CONST, Op.VAR) or n.op in ALU for n in toposort([u]))

@@ -1,9 +1,10 @@
-"""Reduction order: a key that two tilings share if their rounding reductions add in the same order.
+"""Reduction order: a key of the order in which a tiling adds the terms of floating-point sums.
 
-Two nests of one kernel with equal keys give equal bits. The order of a sum follows from the tiles
-of its reduced RANGEs and from the number of accumulators, which depends on how many results one
-iteration computes. If two tilings are known to visit the same elements in the same order, their
-keys are equal. All other values of a kernel round the same in every tiling.
+If two tilings of a kernel have equal keys, the kernel's results have equal bits. The order of a sum
+follows from the tiles of its reduced RANGEs and from the number of accumulators. This number
+depends on how many results one iteration computes. Tilings that add in the same order get equal
+keys if this module recognizes it, but may get different ones. All other values of a kernel round
+the same in every tiling.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ __all__ = ["order_of_sums"]
 def order_of_sums(nest: LoopNest) -> str:
     """Return the key of `nest`. Nests of one kernel with equal keys give bitwise equal results.
 
-    Integer sums wrap, so their order does not matter. MAX and MIN of floats count as sums, because
-    0.0 and -0.0 compare equal and the last of them wins.
+    Integer sums wrap, so their order does not matter. A MAX or MIN of floats has an order, too:
+    0.0 and -0.0 compare equal, so the result depends on which of them comes first.
     """
     keys = {json.dumps(key, separators=(",", ":")) for key in _keys(nest.body, {})}
     return "\n".join(sorted(keys))
@@ -61,7 +62,7 @@ def _keys(items: Sequence[Item], opened: Loops) -> Iterator[Any]:
 
 
 def _tiles(loops: Any) -> list[list[int]]:
-    """Return the raw tiles of `loops`, for loops without a more general key."""
+    """Return the tiles of `loops` themselves, for loops for which there is no more general key."""
     return [
         [int(loop.range.arg), loop.tile.factor, loop.tile.lanes, _share(loop)] for loop in loops
     ]
@@ -73,7 +74,7 @@ def _share(loop: Loop) -> int:
 
 
 def _of_pass(item: Pass, opened: Loops, inside: Loops) -> list[Any]:
-    """Return the order of one pass: that of a result, for each part of the enclosing loops."""
+    """Return the key of a pass: the order of each result's sum, by part of the enclosing loops."""
     around = [opened[r] for r in item.outer]
     if sum(loop.tile.lanes > 1 for loop in around) > 1:
         # Which of the vectors are computed lane by lane depends on the part of each loop.
@@ -92,7 +93,7 @@ def _of_pass(item: Pass, opened: Loops, inside: Loops) -> list[Any]:
 
 
 def _results(loop: Loop, *, lone: bool) -> list[int]:
-    """Return the number of points (with `lone`: elements) of each part of `loop`."""
+    """Return the number of points of the tile in each part of `loop`; with `lone`, of elements."""
     return [p.tile.factor if lone else len(p.tile.positions()) for p in loop.parts]
 
 
@@ -128,7 +129,7 @@ def _visits(closed: Sequence[Loop], copies: int) -> Any:
 
 
 def _in_order(loops: Sequence[Loop], steps: Sequence[int]) -> bool:
-    """Return whether vectors are visited as without unrolling, all but the last of them full."""
+    """Return whether unrolling keeps the order of vectors, and only the last one is not full."""
     for i, loop in enumerate(loops):
         if steps[i] > 1 and not all(map(_is_whole, loops[i + 1 :])):
             return False

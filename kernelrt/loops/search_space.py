@@ -43,7 +43,8 @@ _MOST_OFTEN = 4.0
 class Candidate(NamedTuple):
     """A tiling and its estimated cycles on one core.
 
-    Cycles only compare between candidates of one kernel. They ignore loop order and chunks.
+    The cycles are only good for comparing candidates of one kernel. They do not depend on the order
+    of loops, nor on chunks.
     """
 
     tiling: Tiling
@@ -68,7 +69,10 @@ def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> LoopNest:
     info = chooser.info
     stored = {r for s in info.sink.src for r in info.deps_of(s.src)}
     if len(tiling.order) != len(stored) or set(tiling.order) != stored:
-        raise SpecError(f"order: expected the RANGEs of the stores, {stored}, not {tiling.order}")
+        raise SpecError(
+            f"order: expected each RANGE that the stores vary with once ({stored}), not "
+            f"{tiling.order}"
+        )
     for r, tile in tiling.tiles.items():
         _verify_tile(r, tile, target)
     _verify_outside(info, tiling)
@@ -80,20 +84,22 @@ def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> LoopNest:
         raise SpecError(str(error)) from None
     if not chooser.fits(tiling.tiles):
         raise SpecError(
-            f"tiles: local arrays take more than {chooser.room} bytes; use smaller tiles"
+            f"tiles: local arrays take {chooser.accesses.local_bytes(tiling.tiles)} bytes; "
+            f"expected at most {chooser.room}; use smaller tiles of the loops around the arrays"
         )
     written = chooser.length.of(
         chooser.nests, tiling.order, tiling.tiles, tiling.outside
     )
     if written > chooser.most:
         raise SpecError(
-            f"tiles: about {written} bytes of IR text; expected at most {chooser.most}"
+            f"tiles: the kernel's LLVM IR would have about {written} bytes; expected at most "
+            f"{chooser.most}; use smaller tiles"
         )
     return nest
 
 
 def _elements(nest: LoopNest) -> dict[UOp, float]:
-    """Return the number of elements computed for each REDUCE, LOCAL and STORE, with repetitions."""
+    """Return how many elements are computed for each REDUCE, LOCAL and STORE, with repetitions."""
     found: dict[UOp, float] = {}
 
     def count(items: Iterable[Item], iterations: float, tiles: Mapping[UOp, Tile]) -> None:
@@ -117,8 +123,8 @@ def _verify_outside(info: Analysis, tiling: Tiling) -> None:
         inside = [r for r in fold.src[1:] if r in tiling.outside]
         if inside != list(fold.src[1 : 1 + len(inside)]):
             raise SpecError(
-                f"outside: expected the first RANGEs of a REDUCE, without a gap, not {inside} of "
-                f"{list(fold.src[1:])}"
+                f"outside: of the RANGEs {list(fold.src[1:])} of a REDUCE, expected the first ones "
+                f"without a gap, not {inside}"
             )
         known += inside
     if known != list(tiling.outside):
@@ -141,30 +147,35 @@ def _verify_tile(r: UOp, tile: Tile, target: DeviceSpec) -> None:
     widest = max(1, target.vector_bits // 8)
     fits = 1 <= tile.lanes <= min(tile.factor, widest) and tile.factor <= size
     if not fits or (tile.factor % tile.lanes and not whole):
-        raise SpecError(f"tiles: {tile} does not fit RANGE {r.arg}, of {extent(r)} elements")
+        raise SpecError(
+            f"tiles: {tile} is not a tile of RANGE {r.arg}, which has {extent(r)} elements; "
+            f"expected a factor of at most {size}, at most {widest} lanes, and a factor that is a "
+            "multiple of the lanes or covers the whole RANGE"
+        )
 
 
 def _verify_chunks(info: Analysis, tiling: Tiling) -> None:
     if tiling.chunked is None:
         if tiling.share:
             raise SpecError(
-                f"share: expected 0 elements per chunk, as chunked is None, not {tiling.share}"
+                f"share: expected 0, since `chunked` is None (one chunk), not {tiling.share}"
             )
         return
     if tiling.chunked not in _splittable(info, tiling.order):
         raise SpecError(
-            f"chunked: {tiling.chunked} cannot be split; expected a RANGE that every store's index "
-            "depends on, in a kernel without stores that add to memory"
+            f"chunked: {tiling.chunked} cannot be split into chunks; expected a RANGE on which the "
+            "index of every store depends, in a kernel without stores that add to memory"
         )
     tile, size = tiling.tile(tiling.chunked), extent(tiling.chunked)
     if not 0 < tiling.share < size or tiling.share % tile.factor:
         raise SpecError(
-            f"share: expected a multiple of {tile.factor}, the tile, below {size}, not "
-            f"{tiling.share}"
+            f"share: expected a multiple of the tile's {tile.factor} elements, above 0 and below "
+            f"{size}, not {tiling.share}"
         )
     if -(-size // tiling.share) > MOST_CHUNKS:
         raise SpecError(
-            f"share: {tiling.share} of {size} elements makes more than {MOST_CHUNKS} chunks"
+            f"share: chunks of {tiling.share} of {size} elements are "
+            f"{-(-size // tiling.share)} chunks; expected at most {MOST_CHUNKS}"
         )
 
 
@@ -199,9 +210,10 @@ def candidates(
     Yields
     ------
     Candidate
-        The base first. Then, round robin, the best (by estimated cycles) remaining candidate with
-        other tiles of reductions, another unroll depth, other tiles or vectors of the stores, other
-        chunks, another loop order, and other RANGEs outside the arrays that accumulate.
+        The base first. Each other candidate changes one of these: the tiles of a reduction, an
+        unroll depth, the tiles or vectors of the stores, the chunks, the loop order, or the RANGEs
+        outside the arrays that accumulate. These six kinds take turns; the next candidate of a kind
+        is the one with the fewest estimated cycles.
     """
     first = choose(info, target, cost) if around is None else around
     moves = _Moves(info, target, first)
@@ -239,7 +251,7 @@ class _Moves:
         self.elements = _elements(build(info, base, target))
 
     def is_valid(self, tiling: Tiling) -> bool:
-        """Whether `tiling` is valid and computes no node much more often than the base does."""
+        """Return whether `tiling` is valid and computes no node far more often than the base."""
         try:
             nest = _verify(self.chooser, self.target, tiling)
         except SpecError:
@@ -267,7 +279,7 @@ class _Moves:
         return total
 
     def _with(self, tiles: Mapping[UOp, Tile]) -> Tiling:
-        """Return the base with other `tiles`, and chunks rounded up to whole tiles."""
+        """Return the base with other `tiles`; its chunks are rounded up to whole tiles."""
         tiling = Tiling(tiles, self.base.order, outside=self.base.outside)
         r = self.base.chunked
         if r is None:
@@ -291,7 +303,7 @@ class _Moves:
                     yield self._with({**self._short(nest), **start, **tiles})
 
     def _short(self, nest: Nest) -> dict[UOp, Tile]:
-        """Return tiles that fully unroll the loops of `nest` of at most SHORT iterations."""
+        """Return tiles that fully unroll the loops of `nest` with at most SHORT iterations."""
         return {
             r: Tile(extent(r), 1) for r in nest.closed if is_fixed(r) and 1 < extent(r) <= SHORT
         }
@@ -343,7 +355,7 @@ class _Moves:
                 yield replace(base, chunked=r, share=share)
 
     def outsides(self) -> Iterator[Tiling]:
-        """Yield more or fewer RANGEs of sums around the arrays that accumulate these sums."""
+        """Yield tilings with more or fewer RANGEs of a sum around the array that accumulates it."""
         folds = _folds(self.info)
         for fold in folds:
             for count in range(len(fold.src)):

@@ -24,7 +24,7 @@ _SHUFFLE: Final = 3.0
 
 
 def vectorize_invariant(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> None:
-    """Vectorize stores that do not vary with `along`; for example, the zeros around an image."""
+    """Vectorize stores that do not vary with `along`, such as stores of zeros around an image."""
     if along is None:
         return
     info = chooser.info
@@ -43,7 +43,8 @@ def vectorize_invariant(chooser: Chooser, stores: Sequence[UOp], along: UOp | No
 def tile_transposes(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> None:
     """Tile a transposing copy: unroll the RANGE along which a strided load is contiguous.
 
-    Only for kernels whose store is contiguous along `along`, and a load along another RANGE.
+    This only changes a kernel whose store is contiguous along `along`, and one of whose loads is
+    contiguous along another RANGE.
     """
     if along is None:
         return
@@ -71,10 +72,10 @@ def tile_transposes(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) 
 
 
 def cross_range(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | None:
-    """Return a RANGE that fills vectors where `along`, the stores' contiguous RANGE, is too short.
+    """Return a RANGE to vectorize if `along`, the stores' contiguous RANGE, is too short for that.
 
-    Values are then computed in vectors along the other RANGE, and elements are stored one by one.
-    Examples: gradients of weights with few inputs, and probabilities of few classes.
+    Values are then computed in vectors along the returned RANGE, and elements are stored one by
+    one. Examples are gradients of weights with few inputs, and probabilities of few classes.
     """
     info = chooser.info
     if info.locals or (along is not None and 2 * extent(along) > chooser.lanes):
@@ -93,7 +94,7 @@ def cross_range(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> U
 
 
 def value_cycles(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> float:
-    """Return the cycles of the stored values, without sums, vectorized along the RANGE `along`."""
+    """Return the cycles to compute the stored values in vectors along `along`, without sums."""
     info = chooser.info
     cycles = 0.0
     for u in info.order([s.src[2] for s in stores]):
@@ -106,7 +107,7 @@ def value_cycles(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> 
 
 
 def shuffle_cycles(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
-    """Return the cycles of inserting and extracting elements not contiguous along `along`."""
+    """Return the cycles to insert and extract elements that are not contiguous along `along`."""
     shuffled = 0
     for s in stores:
         reads = chooser.info.loads(s.src[2])

@@ -70,9 +70,10 @@ class Part:
 def parts(r: UOp, tile: Tile) -> tuple[Part, ...]:
     """Return the parts of the loop over `r`: whole tiles, then the remainder in smaller tiles.
 
-    If the extent is constant, one smaller tile covers the remainder. Else tiles of a quarter of the
-    size follow, down to single vectors, and a masked vector. Quarters, not halves, since the parts
-    of nested loops multiply: halves would give twice the code for each loop.
+    If the extent is constant, one smaller tile covers the remainder. If it is dynamic, tiles of a
+    quarter of the size follow, then of a quarter of that, down to single vectors, and a masked
+    vector. With halves instead of quarters, each loop would have about twice as many parts, and the
+    parts of nested loops multiply.
     """
     if is_fixed(r):
         trips, rest = divmod(int(r.src[0].arg), tile.factor)
@@ -103,12 +104,12 @@ def lanes_of(point: Mapping[UOp, Position]) -> int:
 
 
 def vector_range(point: Mapping[UOp, Position]) -> UOp | None:
-    """Return the RANGE along which a value at `point` has lanes, if any."""
+    """Return the RANGE along which a value at `point` is a vector, or None if it is a scalar."""
     return next((r for r, (_, lanes) in point.items() if lanes > 1), None)
 
 
 def spread(point: Mapping[UOp, Position]) -> list[Point]:
-    """Return the points of the single lanes of a vector at `point`."""
+    """Return one point for each lane of a vector at `point`."""
     options = [[(o + i, 1) for i in range(lanes)] for o, lanes in point.values()]
     return [dict(zip(point, combo, strict=True)) for combo in itertools.product(*options)]
 
@@ -116,7 +117,7 @@ def spread(point: Mapping[UOp, Position]) -> list[Point]:
 def lane_within(
     wide: Mapping[UOp, Position], point: Mapping[UOp, Position]
 ) -> int | None:
-    """Return the lane of the vector at `wide` that holds the scalar at `point`, if any."""
+    """Return the lane of the vector at `wide` that holds the scalar at `point`, or None."""
     lane = 0
     for r, (offset, _) in point.items():
         start, lanes = wide[r]

@@ -79,7 +79,7 @@ class Tiling:
         """Return the canonical JSON form. It names RANGEs by their numbers in the AST.
 
         Example: ``{"chunked":0,"order":[0,1],"share":8,"tiles":{"0":[4,1],"1":[32,16]}}``. A tile
-        is ``[factor, lanes]``. The key ``"outside"`` is only there if `outside` is not empty.
+        is ``[factor, lanes]``. The key ``"outside"`` is left out if `outside` is empty.
         """
         content: dict[str, Any] = {
             "chunked": None if self.chunked is None else self.chunked.arg,
@@ -104,7 +104,10 @@ class Tiling:
         """
         numbered = {str(r.arg): r for r in info.ranges}
         if len(numbered) < len(info.ranges):
-            raise SpecError("tiling: two RANGEs of the kernel have the same number")
+            raise SpecError(
+                "tiling: two RANGEs of the kernel have the same number, so no text can tell them "
+                "apart; this is a bug in kernelrt, please report it"
+            )
         try:
             content: Any = json.loads(text)
             tiles = {numbered[r]: Tile(*map(_whole, t)) for r, t in content["tiles"].items()}
@@ -114,9 +117,14 @@ class Tiling:
             outside = tuple(numbered[str(_whole(r))] for r in content.get("outside", ()))
             found = cls(tiles, order, chunked, _whole(content["share"]), outside)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise SpecError(f"tiling: {text[:200]!r} does not fit this kernel: {error!r}") from None
+            raise SpecError(
+                f"tiling: expected the JSON text of a tiling of this kernel, not {text[:200]!r} "
+                f"({error!r})"
+            ) from None
         if found.text() != text:
-            raise SpecError(f"tiling: expected canonical JSON, {found.text()}, not {text[:200]!r}")
+            raise SpecError(
+                f"tiling: expected the canonical form {found.text()}, not {text[:200]!r}"
+            )
         return found
 
 

@@ -31,14 +31,14 @@ def verify_loops(nest: LoopNest, info: Analysis) -> None:
     - The predicate of a pass is known where the pass begins. The LOAD that a pass compares with
       zero is a factor of its terms. If a pass tests for masked elements, nothing else varies in its
       loop.
-    - A point has lanes along at most one range.
+    - A value is a vector along at most one RANGE.
     - An array that accumulates is filled by the one REDUCE that is its value, in loops over the
       RANGEs of both.
     - The parts of a loop cover its extent. At most one RANGE is split into chunks, and no store
       of such a kernel adds to memory.
-    - A prefetched address is in an argument. Its index is made of loops and Variables alone, all
-      of them known there.
-    - Every STORE is done exactly once.
+    - A prefetched address is in an argument. Its index contains only Variables and the indices of
+      loops that are open at the prefetch.
+    - Every STORE is in the nest exactly once.
 
     Raises
     ------
@@ -171,7 +171,7 @@ class _Check:
     def _walk(
         self, each: Pass, opened: tuple[Loop, ...], known: frozenset[UOp]
     ) -> tuple[Loop, ...]:
-        """Check the bodies of the loops of `each`; return the loops open in its step."""
+        """Check the bodies of the loops of `each`; return the loops that are open in its step."""
         last: Item = each.loop
         for r in each.closed:
             if not isinstance(last, Loop) or last.range is not r:
