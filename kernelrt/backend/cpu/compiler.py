@@ -26,7 +26,7 @@ class LLVMCompiler:
     """Compiles LLVM IR for one target. Any thread may use it.
 
     Generated kernels are already vectorized, so by default LLVM only selects instructions and
-    allocates registers. It adds no floating-point flags to those in the IR.
+    allocates registers. No floating-point flags (such as fast-math) are added to those in the IR.
 
     Parameters
     ----------
@@ -35,10 +35,10 @@ class LLVMCompiler:
     cache : ObjectCache, optional
         Cache of compiled objects.
     codegen_level : int
-        LLVM's optimization level of instruction selection and register allocation, 0 to 3.
+        LLVM's optimization level for instruction selection and register allocation, 0 to 3.
     optimize : int
-        Level of LLVM's optimization pipeline to run first, 1 to 3; 0 for none. It pays for scalar
-        loops that another compiler left to be vectorized.
+        Level of LLVM's optimization pipeline, 1 to 3, which runs first; 0 to leave it out. It is
+        useful for IR of other compilers whose scalar loops are still to be vectorized.
 
     Examples
     --------
@@ -59,9 +59,14 @@ class LLVMCompiler:
         optimize: int = 0,
     ) -> None:
         if not 0 <= codegen_level <= 3:
-            raise SpecError(f"codegen_level is {codegen_level}; expected 0 to 3")
+            raise SpecError(
+                f"codegen_level is {codegen_level}; expected 0 (fast compilation) to 3 (fast code)"
+            )
         if not 0 <= optimize <= 3:
-            raise SpecError(f"optimize is {optimize}; expected 0 to 3")
+            raise SpecError(
+                f"optimize is {optimize}; expected 0 (no pipeline of LLVM's passes) or a level "
+                "from 1 to 3"
+            )
         self.spec = spec
         self.cache = cache
         self._codegen_level = codegen_level
@@ -70,15 +75,15 @@ class LLVMCompiler:
         self._lock = locks.Lock(locks.COMPILER)
 
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
-        """Compile all `programs`, in order, on as many threads as this process may use.
+        """Compile all `programs` on as many threads as this process may use.
 
-        With several threads, the first programs are compiled while this thread looks up the others
-        in the cache.
+        The results are in the order of `programs`. With several threads, the first programs are
+        compiled while this thread looks up the others in the cache.
 
         Raises
         ------
         CompileError
-            LLVM rejected a source; the message names the kernel and quotes LLVM. Nothing of the
+            LLVM rejected a source. The message names the kernel and quotes LLVM. Nothing of the
             failed kernel is kept.
         """
         objects = self.compile_sources((p.name, p.src) for p in programs)
@@ -103,10 +108,10 @@ class LLVMCompiler:
         return any(dropped)
 
     def compile_sources(self, kernels: Iterable[tuple[str, str]]) -> list[bytes]:
-        """Compile (entry point, LLVM IR text) pairs to objects, in order.
+        """Compile pairs of an entry point's name and LLVM IR text to objects, in the same order.
 
-        With several threads, the first are compiled while this thread takes the others from
-        `kernels` and looks them up.
+        With several threads, the first pairs are compiled while this thread takes the others from
+        `kernels` and looks them up in the cache.
         """
         found: list[bytes | None] = []
         missing: list[tuple[int, str]] = []

@@ -15,9 +15,9 @@ _IDENT = b"\x7fELF\x02\x01"
 
 
 def undefined(data: bytes) -> list[str]:
-    """Return the names of the symbols that an ELF object refers to and does not define.
+    """Return the names of the symbols that an ELF object refers to, but does not define.
 
-    Return an empty list for other formats and malformed objects.
+    Return an empty list if the object is malformed or in another format.
     """
     try:
         return _undefined(data) if data.startswith(_IDENT) else []

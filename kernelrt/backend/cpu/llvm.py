@@ -1,11 +1,12 @@
 """The only module that calls llvmlite.
 
-llvmlite guards every call with one lock. An exception of a signal handler between two steps of
-Python can leave that lock taken, and llvmlite's objects must be freed in order. So callers of this
-module run in :func:`~kernelrt.backend.cpu.parallel.on_threads`.
+llvmlite guards every call with one lock. If a signal handler raises an exception between two Python
+bytecodes, that lock may stay locked, and llvmlite's objects may be freed in the wrong order. So
+callers of this module run in :func:`~kernelrt.backend.cpu.parallel.on_threads`, where no handler
+interrupts them.
 
-LLVM allows several threads if each has its own context and target machine. So if llvmlite's shared
-library can be called directly, each kernel is compiled in one call without llvmlite's lock.
+LLVM itself allows several threads if each has its own context and target machine. So if llvmlite's
+shared library can be called directly, each kernel is compiled by one call without llvmlite's lock.
 """
 
 from __future__ import annotations
@@ -83,10 +84,10 @@ class Machine:
 
 @contextlib.contextmanager
 def parsed(machine: Machine, name: str, src: str) -> Iterator[Any]:
-    """Yield a verified module of `src`, and dispose of it at the end.
+    """Yield a verified module of `src`, and free it at the end.
 
-    A module must be freed before its context. Python does not keep that order if a traceback refers
-    to both and the garbage collector finds them in a cycle.
+    A module must be freed before its context. If a traceback refers to both, Python's garbage
+    collector may free them in the wrong order. So they are freed explicitly.
 
     Raises
     ------
@@ -116,7 +117,7 @@ def parsed(machine: Machine, name: str, src: str) -> Iterator[Any]:
 
 
 def optimize(machine: Machine, module: Any, level: int) -> None:
-    """Run LLVM's standard pipeline of `level` (1 to 3) over `module`, in place."""
+    """Run LLVM's standard optimization pipeline of `level` (1 to 3) on `module`, in place."""
     llvm = initialize(machine.triple)
     with contextlib.ExitStack() as owned:
         tuning = owned.enter_context(llvm.create_pipeline_tuning_options(speed_level=level))
@@ -138,7 +139,7 @@ def emit(machine: Machine, module: Any, name: str) -> bytes:
 def emit_at_once(machine: Machine, name: str, src: str) -> bytes | None:
     """Generate the object file of `src` in one call, without llvmlite's lock.
 
-    Return None if that fails. Compile in separate calls then: LLVM reports errors of the source.
+    Return None if that fails. The caller then compiles in separate calls, which report errors.
     """
     emitter = _emitter()
     if emitter is None:

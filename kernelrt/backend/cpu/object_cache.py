@@ -1,9 +1,9 @@
 """Disk cache of objects and programs, so that the next process compiles nothing.
 
-Only one user may write to the folder, since code from it runs in this process. A file holds a magic
-number, the SHA-256 of its name and the object, and the object. A file that does not match, such as
-a renamed one, is a miss. Files are written under a temporary name and renamed, so that readers
-never see a partial file.
+Only this process's user may write to the folder, since code from it runs in this process. A file
+holds three things: a magic number, a hash, and the object. The hash is the SHA-256 of the file's
+name and of the object. A file that does not match its hash, such as a renamed one, is a miss. Files
+are written under a temporary name and then renamed, so that readers never see a partial file.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ _TOUCH_AFTER = 3600.0
 
 
 class ObjectCache:
-    """A bounded folder of objects; the key is everything an object was made from.
+    """A folder of compiled objects, of limited size. An object's key is all that it was made from.
 
     Parameters
     ----------
     folder : path
-        The folder. It is created if needed, with permissions for its owner only; it may be a link
-        of this user's to a folder. If it belongs to another user, or others may write to it, the
-        cache is disabled with a warning.
+        The folder. It is created if needed, with permissions for its owner only. It may be a link
+        to a folder, if the link belongs to this user. If the folder belongs to another user, or
+        others may write to it, the cache is disabled with a warning.
     limit : int
-        Maximum bytes to keep, in at most `MOST_FILES` objects or one per 8 KiB, whichever is more.
-        The least recently used objects are removed first.
+        Maximum size in bytes. The number of objects is limited, too: to `MOST_FILES`, or to one for
+        each 8 KiB of `limit` if that is more. The least recently used objects are removed first.
 
     Examples
     --------
@@ -85,10 +85,11 @@ class ObjectCache:
     def default(cls) -> Self | None:
         """Open the user's cache. Return None if ``KERNELRT_CACHE`` is 0, off, no or false.
 
-        The folder is ``KERNELRT_CACHE_DIR`` if set, else ``kernelrt`` in ``XDG_CACHE_HOME`` or
-        ``~/.cache``. For a user without a home, it is ``kernelrt-`` and the user's number in the
-        folder for temporary files. ``KERNELRT_CACHE_SIZE`` is the limit: bytes, or a number with
-        the suffix K, M or G.
+        The folder is ``KERNELRT_CACHE_DIR`` if that is set, otherwise the folder ``kernelrt`` in
+        ``XDG_CACHE_HOME`` or in ``~/.cache``. If the user has no home, it is a folder such as
+        ``kernelrt-1000``, with the user's number, in the folder for temporary files.
+        ``KERNELRT_CACHE_SIZE`` sets the limit: a number of bytes, or a number with the suffix K, M
+        or G.
         """
         setting = switch("KERNELRT_CACHE")
         if setting == "off":
@@ -104,7 +105,10 @@ class ObjectCache:
 
     @property
     def usable(self) -> bool:
-        """Whether the folder exists and is safe. The first access creates it."""
+        """Whether the folder exists, and only this user may write to it.
+
+        The first access of this property creates the folder.
+        """
         if self._usable is None:
             self._usable = self._prepare()
         return self._usable
@@ -226,10 +230,11 @@ class ObjectCache:
         return found
 
     def _grown(self, path: Path, nbytes: int) -> None:
-        """List the folder from time to time, since many short processes may write to it.
+        """Note that a file was written; from time to time, list the folder and remove old files.
 
-        A process that writes little does not know what the others write. So each file decides at
-        random, by the hash in its name and with a probability that grows with its size.
+        Many short processes may write to the folder, and none knows what the others write. So even
+        a process that writes one file sometimes lists the folder: with a probability that grows
+        with the file's size, decided by the hash in the file's name.
         """
         share = (nbytes / max(1, self.limit) + 1 / self.most_files) / _LOOK_AFTER
         self._unseen += share
@@ -270,7 +275,7 @@ def _default_folder() -> Path:
 
 
 def _expanded(folder: Path) -> Path:
-    """Replace ``~`` by the home folder: in quotes and service files, no shell does it."""
+    """Replace ``~`` by the home folder, as a shell does unless the path is in quotes."""
     try:
         return folder.expanduser()
     except RuntimeError:
@@ -301,7 +306,7 @@ _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
 
 def _seal(path: Path, data: bytes) -> bytes:
-    """Return a hash that binds an object to its file name, and so to its key."""
+    """Return the hash of a file's name (which depends on the key) and of the object in it."""
     return hashlib.sha256(path.name.encode() + b"\0" + data).digest()
 
 
@@ -313,5 +318,5 @@ def _read_all(handle: int, size: int) -> bytes:
 
 
 def _user(info: os.stat_result) -> int:
-    """Return this user's id; on systems without user ids, the owner in `info`."""
+    """Return this user's id. On systems without user ids, return the owner in `info`."""
     return os.geteuid() if hasattr(os, "geteuid") else info.st_uid

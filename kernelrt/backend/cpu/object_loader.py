@@ -1,10 +1,11 @@
 """LLVMLoader: loads relocatable objects into memory, and unloads them.
 
-A library, the unit of loading, is up to `BATCH` linked objects. Its memory is freed by the next
-call of the loader after the last of its programs is gone. A finalizer does not free it, since it
-could be interrupted, or interrupt other code, anywhere. LLVM's engine keeps some kilobytes for
-every library that it ever loaded. So a new engine is created every `ENGINE_LIBRARIES` libraries,
-and an old one is freed with its last library.
+A library, the unit of loading, is up to `BATCH` objects that are linked together. After the last
+program of a library is gone, the next call of the loader frees the library's memory. A finalizer
+does not free it, since a finalizer may run at any point of other code, and may itself be
+interrupted. LLVM's engine keeps some kilobytes for every library that it has ever loaded. So a new
+engine is created after every `ENGINE_LIBRARIES` libraries, and an old one is freed with its last
+library.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class LLVMLoader:
         return [c.bytes if c.bytes is not None else next(made) for c in compiled]
 
     def collect(self) -> None:
-        """Free the code that no program refers to."""
+        """Free the code to which no program refers any more."""
         if _linked:
             on_threads(lambda _: self._free(), [None])
 
@@ -154,7 +155,7 @@ def _used() -> list[tuple[Any, Any, weakref.ref[_Library]]]:
 
 
 def _batches(compiled: Sequence[CompiledSpec]) -> Iterator[list[int]]:
-    """Yield groups of indices to link together; each group has at most one kernel of a name."""
+    """Yield groups of indices of kernels to link together; names within a group are unique."""
     batch: list[int] = []
     names: set[str] = set()
     for i, kernel in enumerate(compiled):

@@ -25,17 +25,17 @@ def on_threads(
     limit: int = 1,
     weight: Callable[[_Item], int] = lambda _: 0,
 ) -> list[_Result]:
-    """Return `work` of each of `items`, in order, without interruption by signal handlers.
+    """Return the results of `work` for `items`, in order. No signal handler interrupts `work`.
 
-    Signal handlers run on the main thread. An exception of a handler, raised between two calls of
-    LLVM, would leave objects that are freed twice or in the wrong order. So other threads do the
-    work while the main thread waits. If no thread can be started, or in a child process that a
-    handler forks meanwhile, the calling thread does the work.
+    Signal handlers run on the main thread. If a handler raised an exception between two calls of
+    LLVM, objects could be freed twice or in the wrong order. So other threads do the work while the
+    main thread waits. The calling thread does it only if no thread can be started, or in a child
+    process that a handler forks meanwhile.
 
-    The iterator `items` runs on the calling thread, where handlers may interrupt it. Other threads,
-    at most `limit` - 1, start with the first items while the next are produced. Waiting items are
-    processed in the order of their `weight`, greatest first, so that no thread ends with a large
-    item alone.
+    The iterator `items` runs on the calling thread, where handlers may interrupt it. While it
+    produces items, at most `limit` - 1 other threads already process the first ones. Waiting items
+    are processed in the order of their `weight`, greatest first. So no thread is left with a large
+    item at the end while the others are idle.
 
     `work` may take the locks of the compiler, the loader and LLVM, which no other code takes. It
     must not take a lock that interrupted code of the main thread, or the iterator, may hold.
@@ -43,7 +43,8 @@ def on_threads(
     Raises
     ------
     Exception
-        The exception of the first item that failed, in the iterator or in `work`.
+        The exception that the iterator or `work` raised. If several items failed, it is that of the
+        first one.
     """
     tasks = _Tasks(work, weight)
     own = threading.current_thread() is not threading.main_thread()
@@ -67,7 +68,8 @@ def on_threads(
 class _Tasks(Generic[_Item, _Result]):
     """Waiting items, and the results of finished ones by their position.
 
-    Threads only access the lists and dicts here in ways that are atomic in the interpreter.
+    Threads share the lists and dicts of this object without a lock: each access is a single
+    operation that the interpreter does not interrupt.
     """
 
     def __init__(self, work: Callable[[_Item], _Result], weight: Callable[[_Item], int]) -> None:
@@ -115,14 +117,14 @@ class _Tasks(Generic[_Item, _Result]):
                 self._failed[-1] = error
 
     def finish(self) -> None:
-        """Process the items that no other thread did."""
+        """Process the items that no other thread has processed."""
         for at in range(len(self._items)):
             if not (at in self._done or at in self._failed):
                 self._wait_for(at)
         self.run()
 
     def results(self) -> list[_Result]:
-        """Return the results of all items, or raise the exception of the first that failed."""
+        """Return the results of all items, or raise the exception of the first failed item."""
         if self._failed:
             raise self._failed[min(self._failed)]
         return [self._done[at] for at in range(len(self._items))]

@@ -44,7 +44,9 @@ _TYPES: Final = {d.name: d for d in dt.ALL}
 
 
 class StoredRenderer:
-    """The code generator with a cache on disk. It is imported when a program is not in the cache.
+    """A code generator with a cache on disk.
+
+    The modules of the code generator are only imported for a program that is not in the cache.
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ class StoredRenderer:
         self._stamp = None if cache is None else package_stamp()
 
     def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
-        """Return the program of a kernel AST, in the given `variant` or the default one."""
+        """Return the program of a kernel AST with the tiling `variant`, or with the default one."""
         if self._cache is None or self._stamp is None:
             return self._renderer().render(ast, variant)
         key = ("program", __version__, self._stamp, self._target, variant or "", content(ast))
@@ -75,7 +77,7 @@ class StoredRenderer:
         return program
 
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
-        """Yield variants of a kernel, starting from `around` or the renderer's choice."""
+        """Yield variants (tilings) of a kernel, first `around` or the renderer's own choice."""
         return self._renderer().variants(ast, around)
 
     def outline(self, ast: UOp, variant: str | None = None) -> str:
@@ -111,7 +113,7 @@ def encoded(program: ProgramSpec) -> bytes:
 
 
 def decoded(data: bytes, device: DeviceSpec, ast: UOp) -> ProgramSpec | None:
-    """Deserialize a program that `encoded` has packed; None if `data` is invalid."""
+    """Deserialize a program that :func:`encoded` has serialized; None if `data` is invalid."""
     try:
         whole = json.loads(zlib.decompress(data))
         nodes: list[UOp] = []
@@ -140,20 +142,21 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _frozen(arg: Any) -> Any:
-    """Return a node's arg with tuples instead of the lists that JSON returns."""
+    """Return a node's `arg` with tuples in place of the lists that JSON gives."""
     return tuple(_frozen(a) for a in arg) if isinstance(arg, list) else arg
 
 
 def package_stamp(begun_ns: int = BEGUN_NS) -> str | None:
     """Hash the names, sizes and modification times of the package's files.
 
-    A cached program of other code is not found, since its key has another hash.
+    The hash is part of a cached program's key. So a program that another version of the package has
+    cached is not found.
 
     Returns
     -------
     str or None
-        None if the package is not in files, or if a file was changed since `begun_ns`: this process
-        may have imported an older text of it.
+        The hash. None if the package is not in files, for example in a zip archive, or if a file
+        was changed since `begun_ns`: this process may have imported an older text of that file.
     """
     root = Path(__file__).parents[2]
     digest = hashlib.sha256()
