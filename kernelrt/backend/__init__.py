@@ -1,3 +1,3 @@
-"""Backends: one package a device, imported when the device is opened, and the LLVM printer."""
+"""Backends: the printer of LLVM IR, and one package for each kind of device."""
 
 __all__: list[str] = []

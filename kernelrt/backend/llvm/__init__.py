@@ -1,4 +1,4 @@
-"""Prints LLVM IR: takes a kernel AST, returns text. It does not need the target machine."""
+"""Prints kernel ASTs as LLVM IR text, for any target: the target machine is not needed."""
 
 from kernelrt.backend.llvm.renderer import LLVMRenderer
 

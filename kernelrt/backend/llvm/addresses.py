@@ -42,11 +42,11 @@ class Array:
     align : int
         Alignment of every element in bytes.
     width : int
-        Number of elements for each index, one for each lane of an outer loop.
+        Number of elements at each index: one for each lane of a vectorized outer loop.
     lane : int
-        Lane of these that is accessed, or the first of several.
+        Which of these elements is accessed, or the first of several that are.
     unit : str
-        LLVM type that indices count, if an element is a word of several units.
+        LLVM type of the unit in which indices count, if an element is a word of several units.
     """
 
     pointer: str
@@ -59,7 +59,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class LocalArray:
-    """A local array, and the position in the outer tile that its values are for."""
+    """A local array, and the point in the tiles of the outer loops to which its values belong."""
 
     point: Point
     array: Array
@@ -86,7 +86,7 @@ class Memory:
         return self._argument("ptr", "%bufs", param.arg[0])
 
     def variable(self, number: int) -> Value:
-        """Return an entry of ``vals``."""
+        """Return the entry `number` of the kernel's argument ``vals``."""
         return self._argument("i64", "%vals", number)
 
     def _argument(self, ty: str, table: str, number: int) -> Value:
@@ -102,14 +102,17 @@ class Memory:
     # Addresses ---------------------------------------------------------------------------
 
     def stride(self, index: UOp, r: UOp) -> int | None:
-        """Return the elements between neighbors along `r`, as :func:`analysis.stride` does."""
+        """Return the stride of `index` along `r`: :func:`.analysis.stride`, with a cache."""
         key = (index, r)
         if key not in self._strides:
             self._strides[key] = stride(index, r)
         return self._strides[key]
 
     def index(self, index: UOp, point: Mapping[UOp, Position]) -> tuple[Value | None, int]:
-        """Return a flat index as a run-time part, shared by the whole tile, and a constant."""
+        """Return a flat index as the sum of a run-time part and a constant.
+
+        All positions of a tile share the run-time part.
+        """
         if index not in self._linear:
             self._linear[index] = linear(index)
         terms, constant = self._linear[index]
@@ -126,7 +129,7 @@ class Memory:
         return total, constant
 
     def _is_whole(self, terms: Mapping[UOp, int]) -> bool:
-        """Return whether `terms` are loops without a mask."""
+        """Return whether all `terms` are loop indices, of loops whose current part has no mask."""
         frames = map(self.emitter.frames.frame_of, terms)
         return all(frame is not None and frame.mask is None for frame in frames)
 
@@ -234,11 +237,11 @@ class Memory:
         return lines
 
     def allocated_bytes(self) -> int:
-        """Return the bytes of stack that `allocations` take."""
+        """Return the bytes of stack that :meth:`allocations` take."""
         return sum(-nbytes // _ALIGN * -_ALIGN for _, nbytes in self._allocated.values())
 
     def hold(self, local: UOp, points: list[Point]) -> None:
-        """Allocate the LOCAL `local` for each of `points`, to be filled in the innermost loop."""
+        """Allocate an array of `local` for each of `points`, for use in the innermost open loop."""
         kind = _local_type(local.dtype)
         if local in self.scratch_outputs:
             param, start = self.scratch_outputs[local]
@@ -262,7 +265,7 @@ class Memory:
         self.emitter.frames.top.arrays[local] = held
 
     def _is_wide(self, local: UOp) -> bool:
-        """Return whether outer loops carry vectors, so that arrays hold several lanes."""
+        """Return whether a loop around `local` is vectorized, so that its arrays hold vectors."""
         frames = map(self.emitter.frames.frame_of, self.emitter.info.deps[local])
         return any(lanes > 1 for f in frames if f is not None for _, lanes in f.positions)
 
@@ -283,12 +286,12 @@ class Memory:
                 if lane is not None:
                     return replace(held.array, lane=lane)
         raise CompileError(
-            f"the address of {source!r} is needed outside the tile that defines it; this is a bug "
-            "in kernelrt, please report it"
+            f"an address in {source!r} is needed outside the tile for which the array was "
+            "allocated; this is a bug in kernelrt, please report it"
         )
 
     def step(self, u: UOp, r: UOp, point: Mapping[UOp, Position]) -> int | None:
-        """Return the elements between neighbors along `r` of a LOAD; None if not constant."""
+        """Return the stride of the LOAD `u` along `r`, in elements; None if not constant."""
         source = u.src[0]
         step = self.stride(u.src[1], r)
         if source.op is not Op.LOCAL or step is None:
@@ -299,7 +302,7 @@ class Memory:
         return step * self.array(source, point).width
 
     def _is_held(self, local: UOp, point: Mapping[UOp, Position]) -> bool:
-        """Return whether each element of `local` is held as the vector at `point`."""
+        """Return whether the elements of `local` are stored as vectors like that at `point`."""
         deps = self.emitter.info.deps[local]
         within = self.emitter.restrict(point, deps)
         frames = self.emitter.frames

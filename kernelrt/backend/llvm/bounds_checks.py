@@ -21,7 +21,10 @@ __all__ = ["bound"]
 
 def bound(
     emitter: Emitter, u: UOp, index: Value, value: Value, point: Point) -> Value:
-    """Emit a bounds check: `value` if `index` is in range, else 0 and a code in the status word."""
+    """Emit a bounds check. Return `value` where `index` is in range, and 0 elsewhere.
+
+    If an index is out of range, a code is stored in the status word.
+    """
     text = emitter.text
     size = alu(text, Op.CAST, index.dtype, [emitter.value(u.src[1], point)])
     index, size = text.align([index, size])[0]
@@ -49,7 +52,7 @@ def bound(
 
 
 def _report(emitter: Emitter, u: UOp, index: Value, outside: Value) -> None:
-    """Store the number of the failed check, and its index, to the status word."""
+    """Store a code to the status word: the number of the failed check, and the wrong index."""
     text = emitter.text
     status = emitter.memory.pointer(u.src[2]).text
     number = index
@@ -67,7 +70,7 @@ def _report(emitter: Emitter, u: UOp, index: Value, outside: Value) -> None:
 
 
 def _first(text: Text, mask: Value) -> str:
-    """Return the number of the first lane that is true."""
+    """Return the number of the first lane of `mask` that is true."""
     lanes = mask.lanes
     bits = text.emit(f"bitcast <{lanes} x i1> {mask.text} to i{lanes}")
     count = text.call(

@@ -1,7 +1,8 @@
 """Cold paths: rare cases as functions outside the kernel.
 
-Whole vectors branch: if no lane of several vectors needs the rare value, it is not
-computed. Other lanes keep the usual value, so that no element depends on its neighbors.
+There is one branch for several vectors: if none of their lanes needs the rare value, it is not
+computed. If some lane needs it, all other lanes still keep their usual value. So no element depends
+on its neighbors.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _SELDOM = '!1 = !{!"branch_weights", i32 1, i32 1000000}'
 
 
 def rare(emitter: Emitter, u: UOp, operands: Sequence[list[Value]]) -> list[Value]:
-    """Emit a COLD node for several positions, with one branch for all of them.
+    """Emit a COLD node for several points, with one branch for all of them.
 
-    `operands` has, for each position, the condition, the usual value and the inputs. The branch is
-    part of the kernel. The rare arithmetic is one function, called for each position.
+    `operands` has, for each point, the condition, the usual value and the inputs. The branch is
+    part of the kernel. The rare arithmetic is one function, which is called for each point.
     """
     b = emitter.text
     b.define("!1", lambda: _SELDOM)
@@ -59,7 +60,7 @@ def rare(emitter: Emitter, u: UOp, operands: Sequence[list[Value]]) -> list[Valu
 
 
 def _function(b: Text, u: UOp, name: str, lanes: int) -> str:
-    """Return a function that computes the rare value from the inputs."""
+    """Return the text of a function that computes the rare value from the inputs."""
     body = Text(b.has_half, b.folds_compares)
     body.declarations = b.declarations
     known: dict[UOp, Value] = {}

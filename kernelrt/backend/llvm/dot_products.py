@@ -1,9 +1,9 @@
 """Dot-product instructions over the parts of 32-bit words.
 
-A DOT of 2 multiplies the signed 16-bit halves of two words. A DOT of 4 multiplies the unsigned
-bytes of the first word by the signed bytes of the second, and a DOT of (4, signed) multiplies bytes
-that are all signed or all unsigned. The products are added, all modulo 2**32. A DOT of floats
-multiplies bfloat16 halves.
+The `arg` of a DOT of integers is the number of parts in a word. 2 stands for signed 16-bit halves.
+4 stands for bytes, unsigned in the first word and signed in the second. (4, signed) stands for
+bytes that are all signed or all unsigned. The products of a word are added modulo 2**32. A DOT of
+floats multiplies bfloat16 halves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def dot(
 
 
 def _dot(b: Text, target: DeviceSpec, parts: object, values: list[Value]) -> Value:
-    """Emit a DOT of no more lanes than a register has."""
+    """Emit a DOT with at most as many lanes as a register has."""
     dtype, lanes = values[-1].dtype, values[-1].lanes
     width = max(4, 1 << (lanes - 1).bit_length())
     words, halves = vector("i32", width), vector("i16", 2 * width)
@@ -71,7 +71,7 @@ def _dot(b: Text, target: DeviceSpec, parts: object, values: list[Value]) -> Val
 
 
 def _padded(b: Text, value: Value, width: int) -> str:
-    """Extend `value` to the width of a register."""
+    """Extend `value` to `width` lanes."""
     if value.lanes == width:
         return value.text
     if value.lanes == 1:

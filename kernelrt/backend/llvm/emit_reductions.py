@@ -1,4 +1,4 @@
-"""Emits reductions of one loop nest: accumulators, and elements of local arrays."""
+"""Emits the passes of a loop nest: sums in accumulators, and elements of local arrays."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Sums:
 
 
 class Accumulators:
-    """Passes of the kernel that `emitter` emits, and their results."""
+    """Emits the passes of the kernel of `emitter`, and keeps their results."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
@@ -70,7 +70,7 @@ class Accumulators:
         memo.update(zip(keys, results, strict=True))
 
     def _fold(self, each: Pass, points: list[list[Point]]) -> list[Value]:
-        """Return the result of each REDUCE of `each` at each of `points`, REDUCE by REDUCE."""
+        """Return the results of `each`: of its first REDUCE at all `points`, then of the next."""
         flat = [p for lone in points for p in lone]
         copies = each.copies(len(flat) * len(each.folds))
         lanes = [each.lanes if each.vector else lanes_of(p) for p in flat]
@@ -100,7 +100,7 @@ class Accumulators:
     def _fold_if(
         self, predicate: Predicate, each: Pass, native: list[Point], points: list[list[Point]]
     ) -> list[Value]:
-        """Emit :meth:`_fold` under a branch that skips it if the predicate is false everywhere."""
+        """Emit :meth:`_fold` in a branch that is skipped if the predicate holds nowhere."""
         emitter = self.emitter
         masks = [
             emitter.value(
@@ -129,7 +129,7 @@ class Accumulators:
         return Value(text, value.lanes, value.dtype)
 
     def _sums(self, folds: Sequence[UOp], start: list[Value]) -> Sums:
-        """Return accumulators that start as `start`; each one belongs to the REDUCE in `folds`."""
+        """Return accumulators with the initial values `start`, one for each REDUCE of `folds`."""
 
         def join(a: list[Value], b: list[Value]) -> list[Value]:
             return [
@@ -140,7 +140,7 @@ class Accumulators:
         return Sums(start, join)
 
     def _run_kept(self, each: Pass) -> None:
-        """Clear the array, then add to its elements, one tile at a time."""
+        """Emit a pass that accumulates in an array: clear the array, then add tile by tile."""
         [array], [fold] = each.fills, each.folds
         own = array.src[1:]
         around = self._native(each.outer)
@@ -163,7 +163,7 @@ class Accumulators:
     def _empty(
         self, array: UOp, fold: UOp, around: list[Point], loops: Sequence[Loop]
     ) -> None:
-        """Set all elements of `array`, over `loops`, to the identity of `fold`."""
+        """Emit loops over `array` that set all its elements to the identity of `fold`."""
         if loops:
             first, *rest = loops
             self.emitter.repeat(first, lambda: self._empty(array, fold, around, rest))
@@ -173,7 +173,7 @@ class Accumulators:
             self.emitter.stores.fill(array, value, point)
 
     def _add_kept(self, array: UOp, fold: UOp, around: list[Point], inner: Loop | None) -> None:
-        """Add the tile of the open loops, and all of `inner`, to the elements of the array."""
+        """Add the terms of the open loops' tile, for all iterations of `inner`, to the array."""
         emitter, stores = self.emitter, self.emitter.stores
         points = self._elements(array, around)
 
@@ -202,9 +202,10 @@ class Accumulators:
     def _iteration(
         self, each: Pass, around: Point, before: Sequence[Item], rest: Callable[[], None]
     ) -> None:
-        """Emit one iteration of the loop around the array; if the predicate is false, only one row.
+        """Emit one iteration of the loop around the array, with a branch on the factor's predicate.
 
-        In that case, nothing that fills the array of the predicated factor is computed.
+        If the predicate is false, only one row of products is computed, and the array of the factor
+        is not filled.
         """
         emitter = self.emitter
         assert each.zeros is not None
@@ -225,9 +226,9 @@ class Accumulators:
         )
 
     def _one_row_of_iteration(self, each: Pass, around: Point) -> None:
-        """Emit the sums that an iteration adds to the array if one factor is zero throughout.
+        """Emit the sums of an iteration in which one factor is zero throughout.
 
-        All rows have the same products then, which are summed once.
+        All rows then have the same products. These are summed once, and added to each row.
         """
         [array], [fold], load = each.fills, each.folds, each.zeros
         assert load is not None
@@ -279,7 +280,7 @@ class Accumulators:
         return found if found is not None else self._lane_of(u, point)
 
     def _lane_of(self, u: UOp, point: Point) -> Value:
-        """Return one lane of a result that the tile holds as a vector."""
+        """Return the result of `u` at `point` as a lane of a vector that the tile holds."""
         memo = self.emitter.frames.top.memo
         for native in self._native(sorted(self.emitter.info.deps[u], key=lambda r: int(r.arg))):
             found = memo.get(self.emitter.key(u, native))
@@ -287,14 +288,15 @@ class Accumulators:
             if found is not None and lane is not None:
                 return self.text.lane(found, lane)
         raise CompileError(
-            f"the value of {u!r} is needed outside the tile that computes it; this is a bug in "
+            f"the result of {u!r} is needed outside the tile that computes it; this is a bug in "
             "kernelrt, please report it"
         )
 
     def _native(self, ranges: Sequence[UOp]) -> list[Point]:
-        """Return the positions of results over `ranges`: vectors along the innermost range only.
+        """Return the points at which results over `ranges` are computed.
 
-        Inside a reduction that carries vectors itself, the store's vector range goes lane by lane.
+        If several of the ranges are vectorized, only the innermost one of them keeps its vectors.
+        The others are computed lane by lane.
         """
         frames = self.emitter.frames
         depths = [(frames.level(frozenset({r})), r) for r in ranges]
@@ -316,7 +318,7 @@ class Accumulators:
     def _tile(
         self, each: Pass, points: list[Point], copies: int, carried: list[Value]
     ) -> list[Value]:
-        """Emit the elements of one tile, and add them to the arrays and accumulators."""
+        """Emit the terms of one tile: fill the arrays, and add to the accumulators."""
         inside = self.emitter.points(each.closed)
         at_once = sum(map(lanes_of, inside)) if each.masked else len(inside)
         tested = each.zeros if each.masked is None else each.masked.load
@@ -357,7 +359,7 @@ class Accumulators:
     def _terms(
         self, each: Pass, points: list[Point], copies: int, carried: list[Value]
     ) -> list[Value]:
-        """Emit the elements at each of `points`."""
+        """Emit the terms of one tile for each of `points`, without a test for zeros."""
         out = list(carried)
         inside = list(enumerate(self.emitter.points(each.closed)))
         around = list(enumerate(points))
@@ -385,9 +387,10 @@ class Accumulators:
     def _reads_whole_rows(self, each: Pass) -> bool:
         """Return whether a tile of `each` reads several rows from start to end, each row once.
 
-        Row by row, the processor then reads memory in order. Hardware prefetchers follow that, but
-        not 8 short rows that are read side by side: the maxima of 262144 rows of 64 float32 take
-        2.0 ms instead of 3.4 (AVX-512, Zen 4). Rows that the L2 cache holds gain nothing.
+        If so, the rows should be read one after the other, so that memory is read in order.
+        Hardware prefetchers follow that, but not 8 short rows that are read side by side: the
+        maxima of 262144 rows of 64 float32 take 2.0 ms row by row, and 3.4 ms side by side
+        (AVX-512, Zen 4). Rows that the L2 cache holds gain nothing.
         """
         if each.vector is None or each.fills or each.zeros is not None:
             return False
@@ -403,9 +406,10 @@ class Accumulators:
     def _one_row(
         self, each: Pass, points: list[Point], copies: int, carried: list[Value]
     ) -> list[Value]:
-        """Emit one tile whose factor is zero everywhere, so that all rows have the same products.
+        """Emit a tile in which one factor is zero everywhere: one row of products for all rows.
 
-        Zeros add up to the same zero in any order, so several independent sums are used.
+        The products are zeros or NaN, whose sum does not depend on the order. So several
+        independent sums are used.
         """
         (u,), out = each.folds, list(carried)
         assert each.zeros is not None

@@ -1,9 +1,9 @@
 """Emits a loop nest as one LLVM function.
 
-Every value is emitted for a tile position: for each range it varies with, an offset into the
-current tile and a number of lanes. Register tiles, unrolling and vectors are all just choices of
-positions (see tile_heuristic.py). Positions share a value if it does not vary with the ranges in
-which they differ. The nest (loop_ir.py) defines the loops and their contents.
+Every value is emitted for points of the current tile. A point has, for each range that the value
+varies with, an offset into the tile and a number of lanes. So register tiles, unrolling and vectors
+only differ in their points (see tile_heuristic.py). Two points share a value if it does not vary
+with the ranges in which they differ. The nest (loop_ir.py) defines the loops and their contents.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ class Emitter:
     def carry(
         self, loop: Loop, carried: list[Value], innermost: Body, sums: Sums
     ) -> list[Value]:
-        """Emit the loops of a pass from `loop` inward; `innermost` emits one iteration."""
+        """Emit the loops of a pass from `loop` inward, with accumulators as carried values.
+
+        `innermost` emits one iteration of the innermost loop.
+        """
         self.prefetches.ahead.update(dict.fromkeys(loop.ahead, loop.range))
 
         def body(values: list[Value]) -> list[Value]:
@@ -127,7 +130,7 @@ class Emitter:
     def _in_blocks(
         self, loop: Loop, segment: Segment, carried: list[Value], body: Body, sums: Sums
     ) -> list[Value]:
-        """Emit `segment` in blocks: each block sums from zero, and its sums are added."""
+        """Emit `segment` in blocks. Each block starts new sums, which are added to the totals."""
         span, factor = loop.block, segment.tile.factor
         whole = segment.trips is not None and segment.trips * factor % span == 0
 
@@ -151,9 +154,9 @@ class Emitter:
         innermost: Callable[[Loop | None], None],
         choices: Mapping[UOp, Choice],
     ) -> None:
-        """Emit the loops of a pass from `loop` to `last`; `innermost` emits the rest.
+        """Emit the loops of a pass from `loop` to the one over `last`; `innermost` emits the rest.
 
-        `choices` has functions that emit the bodies of certain loops.
+        `choices` has functions that emit the bodies of certain loops, in place of the usual way.
         """
         self.prefetches.ahead.update(dict.fromkeys(loop.ahead, loop.range))
 
@@ -185,7 +188,7 @@ class Emitter:
         self._each(loop, [], iteration)
 
     def _store(self, step: Step) -> None:
-        """Emit, per position, all values and then all stores, so that updates may be in place."""
+        """Emit, for each point, all values and then all stores, so that updates may be in place."""
         roots = tuple([s.src[2] for s in step.nodes])
         points = self.points(step.ranges)
         together = abreast(self.info, roots, self.target)
@@ -207,7 +210,7 @@ class Emitter:
                 self._at_point(u, point)
 
     def _rare(self, u: UOp, points: Sequence[Point]) -> None:
-        """Emit a COLD node of the innermost loop with one branch for all `points`."""
+        """Emit the COLD node `u` with one branch for all `points`, unless an outer loop has it."""
         frame = self.frames.top
         if self.frames.level(self.info.deps[u]) + 1 < len(self.frames.stack):
             return
@@ -227,13 +230,13 @@ class Emitter:
             self.prefetches.fetch(access, at, later=item.later)
 
     def points(self, ranges: Sequence[UOp]) -> list[Point]:
-        """Return all positions of the current tile over `ranges`, in loop order."""
+        """Return all points of the current tile over `ranges`, in loop order."""
         frames = [self.frames.frame_of(r) for r in ranges]
         options = [f.positions for f in frames if f is not None]
         return [dict(zip(ranges, combo, strict=True)) for combo in itertools.product(*options)]
 
     def _each(self, loop: Loop, carried: list[Value], body: Body) -> list[Value]:
-        """Emit all of `loop`, as one or several segments."""
+        """Emit all segments of `loop`, with `carried` values."""
         for segment in self._segments(loop):
             carried = self.frames.run(loop.range, segment, carried, body)
         return carried
@@ -259,7 +262,7 @@ class Emitter:
         return out
 
     def _open_segments(self, start: Value, stop: Value, parts: Sequence[Part]) -> list[Segment]:
-        """Return a segment for each part: whole tiles, and the masked part up to the end."""
+        """Return a segment for each part of a loop whose bounds are known at run time only."""
         out, at = [], start
         for part in parts:
             if part.masked:
@@ -276,7 +279,10 @@ class Emitter:
         return out
 
     def _chunk_segments(self, loop: Loop) -> list[Segment]:
-        """Return this chunk's share of the range; the last chunk also has the remainder."""
+        """Return the segments of this chunk's share of the range.
+
+        The last chunk also has the remainder.
+        """
         share, text, size = loop.share, self.text, loop.range.src[0]
         core = self.memory.variable(len(self.variables))
         low = Value(text.emit(f"mul i64 {core.text}, {share}"), 1, dt.int64)
@@ -303,7 +309,7 @@ class Emitter:
     # Values ---------------------------------------------------------------------------------
 
     def restrict(self, point: Mapping[UOp, Position], ranges: frozenset[UOp]) -> Point:
-        """Return the part of `point` for `ranges`."""
+        """Return `point` without the ranges that are not in `ranges`."""
         return {r: p for r, p in point.items() if r in ranges}
 
     def key(self, u: UOp, point: Mapping[UOp, Position]) -> object:
@@ -314,12 +320,12 @@ class Emitter:
         return (u, *map(point.get, ranges))
 
     def value(self, root: UOp, point: Point) -> Value:
-        """Emit the value of `root` at `point`, in the innermost loop that it varies with."""
+        """Return the value of `root` at `point`, emitted in the innermost loop it varies with."""
         (found,) = self._values((root,), point)
         return found
 
     def _values(self, roots: tuple[UOp, ...], point: Point) -> list[Value]:
-        """Emit the values of `roots`, visiting each node below them once."""
+        """Return the values of `roots` at `point`; each node below them is visited once."""
         if all(self.key(root, point) in self._memo(root) for root in roots):
             return [self._memo(root)[self.key(root, point)] for root in roots]
         order = self._orders.get(roots)
@@ -385,7 +391,7 @@ class Emitter:
         )
 
     def _range(self, u: UOp, point: Point) -> Value:
-        """Return the loop variable: a number, or consecutive numbers in lanes."""
+        """Return the loop index at `point`: a number, or consecutive numbers in lanes."""
         frame = self.frames.frame_of(u)
         assert frame is not None
         assert frame.base is not None
@@ -404,13 +410,13 @@ class Emitter:
         )
 
     def _clamped(self, u: UOp, text: str) -> str:
-        """Clamp the index of lanes past the end to the last element; their results are masked."""
+        """Clamp a loop index to the last element, for lanes past the end, which are masked."""
         size = self.value(u.src[0], {})
         last = self.text.emit(f"sub i64 {size.text}, 1")
         return self.text.call("llvm.smin.i64", "i64", ("i64", text), ("i64", last))
 
     def mask_of(self, point: Mapping[UOp, Position]) -> Value | None:
-        """Return the mask of existing lanes, if the vector's range ends inside this vector."""
+        """Return the mask of the lanes before the end of the range; None if that is all lanes."""
         for r, (_, lanes) in point.items():
             frame = self.frames.frame_of(r)
             if lanes > 1 and frame is not None and frame.mask is not None:
@@ -418,7 +424,7 @@ class Emitter:
         return None
 
     def exists(self, point: Mapping[UOp, Position]) -> Value | None:
-        """Return whether a scalar lane lies within its range; None if all lanes do."""
+        """Return whether the scalar at `point` lies in its range; None if it certainly does."""
         for r, (offset, lanes) in point.items():
             frame = self.frames.frame_of(r)
             if lanes == 1 and frame is not None and frame.mask is not None:

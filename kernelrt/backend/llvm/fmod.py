@@ -1,7 +1,7 @@
 """The exact floating-point remainder, as a function outside the kernel.
 
-LLVM's frem would call the C library's fmod for each lane. This function uses a division and an FMA
-of whole vectors, with a loop for quotients of more than 52 bits.
+LLVM's instruction frem would call the C library's fmod for each lane. The function here divides
+whole vectors, and uses an FMA; it needs a loop only for quotients of more than 52 bits.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["fmod"]
 def fmod(b: Text, x: Value, y: Value) -> str:
     """Return ``x - trunc(x / y) * y`` without rounding, with the sign of `x`.
 
-    The result is NaN if an operand is NaN, `x` is infinite or `y` is zero, and `x` if `y` is
-    infinite.
+    If an operand is NaN, `x` is infinite or `y` is zero, the result is NaN. If only `y` is
+    infinite, the result is `x`.
     """
     ty, wide = b.type_of(x), vector("double", x.lanes)
     name = f"krt.fmod.{x.lanes}"
@@ -42,13 +42,14 @@ def _converted(b: Text, text: str, of: str, to: str) -> str:
 
 
 def _source(name: str, lanes: int) -> str:
-    """Return the function over doubles, which also hold the remainders of narrower floats.
+    """Return the text of the function. It takes doubles, which can hold all narrower floats.
 
-    Each iteration subtracts a multiple of ``d = y * 2**k``, smaller than 2**52 d, from the
-    remainder r; k falls to 0. The quotient q of r and d is rounded, so trunc(q) may be one too
-    large, and then d is added to the difference. The difference and the sum are multiples of the
-    unit of r or of d and smaller than d, so the FMA and the sum are exact. If the quotient
-    overflows, d is multiplied by 2**1000, up to twice. That is exact, since y is below 1 then.
+    Each iteration subtracts a multiple of ``d = y * 2**k`` from the remainder r. The factor of d is
+    smaller than 2**52, and k falls to 0 in the last iteration. The quotient q = r / d is rounded,
+    so trunc(q) may be one too large; if it is, d is added to the difference. The difference and the
+    sum are smaller than d, and multiples of the last place of r or of d, so they are exact. If a
+    quotient overflows, d is multiplied by 2**1000, up to twice. That is exact, since y is below 1
+    in this case.
     """
     t = {
         "D": vector("double", lanes), "I": vector("i64", lanes), "M": vector("i1", lanes),

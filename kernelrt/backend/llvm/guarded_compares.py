@@ -1,14 +1,14 @@
-"""Spelling of conditions that keeps LLVM from compiling them to maxima and minima on arm64.
+"""Writes conditions so that LLVM does not compile them to maxima and minima on arm64.
 
-There ``fmaxnm`` and ``fminnm`` return NaN if an operand is a signaling NaN, whatever the other is.
-LLVM uses them, wrongly for signaling NaNs, in two places:
+The instructions ``fmaxnm`` and ``fminnm`` of arm64 return NaN if one operand is a signaling NaN,
+whatever the other operand is. LLVM uses them in two places where that gives a wrong result:
 
 - It turns ``a >= c or b >= c`` into ``max(a, b) >= c``. It looks for an OR of two ordered compares
-  or an AND of two unordered ones, also behind NOT, shuffles, casts and other ANDs and ORs. Only
-  compares that have no other use are folded, so here each has two.
-  LLVM makes an OR or AND of a select of booleans, too.
-- It turns ``select(x > c, x, c)``, for a constant c other than 0, into ``max(x, c)``. Here a fence
-  hides that the compare and the select have the same operand.
+  or an AND of two unordered ones, also behind NOT, shuffles, casts and other ANDs and ORs. It only
+  does so for compares with a single use. So this module gives each compare a second use. LLVM also
+  turns a select of booleans into an OR or AND, so this module writes the OR or AND itself.
+- It turns ``select(x > c, x, c)``, for a constant c other than 0, into ``max(x, c)``. This module
+  hides by a fence that the compare and the select have the same operand.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ _SELECT = re.compile(rf"select ({_TYPE}) (%[\w.]+), ({_TYPE}) ({_OPERAND}), {_TY
 
 
 class GuardedCompares:
-    """Emits instructions, with those spelled differently that LLVM would compile to ``fmaxnm``.
+    """Emits instructions, and writes those differently that LLVM would compile to ``fmaxnm``.
 
     Parameters
     ----------
     emit : callable
         Appends an instruction and returns the name of its result.
     fence : callable
-        Returns a float of a type behind a fence against optimization.
+        Takes a type and a float of that type, and returns the float behind a fence, through which
+        LLVM's optimizations do not look.
     """
 
     def __init__(self, emit: Callable[[str], str], fence: Callable[[str, str], str]) -> None:
@@ -120,10 +121,10 @@ class GuardedCompares:
         return f"select {mask} {condition}, {ty} {arms[0]}, {ty} {arms[1]}"
 
     def _joined(self, condition: str, yes: str, no: str) -> tuple[str, str, str]:
-        """Return the parts of a scalar select, with those of a select that LLVM would join to it.
+        """Return the condition and values of a scalar select, joined with a select in its operands.
 
-        It joins ``select(p, x, select(q, x, y))`` by an OR, ``select(p, select(q, x, y), y)`` by an
-        AND.
+        LLVM would join them, too: ``select(p, x, select(q, x, y))`` by an OR of the conditions, and
+        ``select(p, select(q, x, y), y)`` by an AND.
         """
         for p, x, y in self._ways(condition, yes, no):
             for q, a, b in self._ways(*self._selects.get(y, ("", "", ""))):
@@ -135,14 +136,14 @@ class GuardedCompares:
         return condition, yes, no
 
     def _ways(self, condition: str, yes: str, no: str) -> list[tuple[str, str, str]]:
-        """Return a select of a compare, and how it is written without a NOT."""
+        """Return the ways to write a select on a compare: as given, and also without a NOT."""
         if not self._kinds.get(condition):
             return []
         inverse = self._inverses.get(condition)
         return [(condition, yes, no), *([(inverse, no, yes)] if inverse else [])]
 
     def _boolean(self, instruction: str, ty: str, condition: str, yes: str, no: str) -> str:
-        """Return a select of booleans, as the OR or AND that LLVM would make of it."""
+        """Return a select of booleans, written as the OR or AND into which LLVM would turn it."""
         true, false = ("true", "false") if ty == "i1" else ("splat (i1 true)", "splat (i1 false)")
         if yes in (true, condition):
             return f"or {ty} {condition}, {no}"
@@ -155,7 +156,7 @@ class GuardedCompares:
 
 
 def _kind(word: str, kinds: list[int]) -> int:
-    """Return the kinds of compares that the result of an instruction may be."""
+    """Return the kinds of compares that the result of an instruction may be made of."""
     any_ = 0
     for kind in kinds:
         any_ |= kind

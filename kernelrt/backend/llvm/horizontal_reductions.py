@@ -21,12 +21,12 @@ __all__ = ["across", "any_lane", "identity", "merge", "widen"]
 
 
 def identity(b: Text, u: UOp, lanes: int) -> Value:
-    """Return the identity of a reduction: combined with any value, it gives that value."""
+    """Return the identity of a reduction: the value that leaves any other value unchanged."""
     return b.constant(start(u.arg, u.dtype), u.dtype, lanes)
 
 
 def widen(b: Text, u: UOp, element: Value, lanes: int) -> Value:
-    """Extend a vector to `lanes` lanes with the identity."""
+    """Extend a vector to `lanes` lanes; new lanes hold the identity of the reduction."""
     if element.lanes == 1:
         fill = identity(b, u, lanes)
         kind = b.type_of(element)
@@ -49,8 +49,9 @@ def merge(b: Text, u: UOp, parts: list[Value]) -> Value:
 def across(b: Text, u: UOp, vectors: list[Value]) -> Value:
     """Reduce each vector to one lane, and return all results in one vector.
 
-    Pairs of vectors are folded into one vector that holds both, which halves their number each
-    round. So sixteen sums of sixteen lanes take fifteen additions, not sixty-four.
+    Each round combines the two halves of each vector, and puts the results of two vectors into one.
+    So the number of vectors is halved in each round. Sixteen sums of sixteen lanes take fifteen
+    additions, not sixty-four.
     """
     lanes = vectors[0].lanes
     if lanes & (lanes - 1):

@@ -1,10 +1,10 @@
 """LLVM IR as text: types, constants, values, and conversions between vector shapes.
 
-In registers, bool is i1, float16 and bfloat16 are float (they are narrow only in memory), and all
-other dtypes are themselves. In memory, bool is a byte, and the narrow floats are integers, not
-LLVM's types, for three reasons: LLVM ends the process at vector lengths of bfloat that it cannot
-lower; its bfloat conversion flushes subnormals to 0 if the processor's instruction does; and its
-conversion to half may call a function that does not exist.
+In registers, bool is i1, and float16 and bfloat16 are float (32 bits). In memory, bool is a byte,
+and float16 and bfloat16 are 16-bit integers. All other dtypes have the same type in both. LLVM's
+own types half and bfloat are not used, for three reasons: LLVM ends the process at vector lengths
+of bfloat that it cannot lower; its bfloat conversion flushes subnormals to 0 if the processor's
+instruction does; and its conversion to half may call a function that does not exist.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def vector(scalar: str, lanes: int) -> str:
 
 
 def suffix(value: Value) -> str:
-    """Return the suffix of intrinsics for values like `value`."""
+    """Return the suffix of intrinsics for the type of `value`, such as ``v8f32``."""
     return _suffix(register_type(value.dtype), value.lanes)
 
 
@@ -81,12 +81,12 @@ def literal(value: bool | float, dtype: DType) -> str:
 class Text:
     """Names values, and appends instructions to the current list of lines.
 
-    `known` memoizes the values in scope there.
+    The attribute `known` memoizes values that may be used in these lines.
 
     Parameters
     ----------
     has_half : bool
-        Whether the target converts between float16 and float.
+        Whether the target has instructions to convert between float16 and float32.
     folds_compares : bool
         Whether LLVM folds two compares of floats into one that is wrong for signaling NaNs.
     """
@@ -167,7 +167,7 @@ class Text:
         )  # fmt: skip
 
     def _padded(self, mask: Value) -> Value:
-        """Pad `mask` to a power of two lanes; the added lanes are off."""
+        """Pad `mask` to a power of two of lanes; the added lanes are false."""
         lanes = 1 << (mask.lanes - 1).bit_length()
         if lanes == mask.lanes:
             return mask
@@ -182,14 +182,17 @@ class Text:
         return found
 
     def _resized(self, ty: str, text: str, lanes: int, before: int) -> str:
-        """Return the first `lanes` lanes of a vector of type `ty`; added lanes are undefined."""
+        """Return a vector of type `ty` cut or extended to `lanes` lanes; new ones are undefined."""
         if lanes == before:
             return text
         picks = ", ".join(f"i32 {i}" if i < before else "i32 poison" for i in range(lanes))
         return self.emit(f"shufflevector {ty} {text}, {ty} poison, <{lanes} x i32> <{picks}>")
 
     def fence(self, value: Value) -> Value:
-        """Return the float `value` behind a fence against optimization, which costs nothing."""
+        """Return `value`, a float, behind a fence: LLVM's optimizations do not look through it.
+
+        The fence takes no instruction.
+        """
         text = self._fence(self.type_of(value), value.text)
         return Value(text, value.lanes, value.dtype)
 
@@ -290,7 +293,7 @@ class Text:
         return Value(out, lanes, dtype)
 
     def to_memory(self, value: Value) -> str:
-        """Convert a value to its memory type; a value that was loaded keeps its original bits."""
+        """Convert a value to its memory type; a value that was loaded gets the same bits again."""
         narrow, wide = vector(memory_type(value.dtype), value.lanes), self.type_of(value)
         if narrow == wide:
             return value.text
@@ -324,9 +327,10 @@ class Text:
         return self.emit(f"trunc {bits} {out} to {vector('i16', lanes)}")
 
     def _from_one_float16(self, text: str) -> str:
-        """Convert the bits of one float16 to a float, in a register that is written whole.
+        """Convert the bits of one float16 to a float, by an instruction on a whole vector register.
 
-        Otherwise LLVM writes the bits to a register that waits for the conversion before.
+        LLVM would write only a part of a register. The processor then waits for the instruction
+        that wrote the rest of it, such as the conversion of the previous element.
         """
         long = self.emit(f"zext i16 {text} to i32")
         whole = self.emit(f"insertelement <4 x i32> zeroinitializer, i32 {long}, i64 0")

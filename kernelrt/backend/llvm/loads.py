@@ -22,7 +22,7 @@ __all__ = ["Loads"]
 
 
 class Loads:
-    """Loads of the kernel that `emitter` emits."""
+    """Emits the LOADs of the kernel of `emitter`."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
@@ -32,7 +32,7 @@ class Loads:
         self.known_true: set[UOp] = set()
 
     def _predicate(self, u: UOp) -> UOp | None:
-        """Return the condition of a LOAD; None if it is always or currently true."""
+        """Return the condition of a LOAD; None if it has none, or one known to be true here."""
         return u.src[2] if len(u.src) > 2 and u.src[2] not in self.known_true else None
 
     def load(self, u: UOp, point: Point) -> Value:
@@ -87,9 +87,10 @@ class Loads:
         return self.memory.read(array, raw, u.dtype, lanes)
 
     def _load_spaced(self, u: UOp, point: Point, along: UOp, step: int) -> Value:
-        """Load elements of a small or negative stride: load the whole run, then pick lanes.
+        """Load elements of a small stride: load the whole run of memory, then pick lanes.
 
-        The run ends with the last element that is needed, so it stays within the buffer.
+        The stride may be negative. The run begins and ends with elements that are needed, so it
+        stays within the buffer.
         """
         offset, lanes = point[along]
         span = (lanes - 1) * abs(step) + 1
@@ -122,7 +123,10 @@ class Loads:
         return self.text.pack(singles)
 
     def _load_block(self, u: UOp, point: Point, along: UOp) -> Value | None:
-        """Load a block that is contiguous along another unrolled range: by rows, then transpose."""
+        """Load and transpose a block, if memory is contiguous along another, unrolled range.
+
+        Return None if there is no such range.
+        """
         emitter = self.emitter
         across = self._contiguous_tile(u, point, along)
         if across is None:
@@ -145,7 +149,7 @@ class Loads:
         return memo[emitter.key(u, point)]
 
     def _contiguous_tile(self, u: UOp, point: Point, along: UOp) -> UOp | None:
-        """Return an unrolled range with unit stride that is worth loading whole, or None."""
+        """Return an unrolled range along which rows of a block can be loaded whole, or None."""
         if self.emitter.mask_of(point) is not None:
             return None
         for r in point:

@@ -1,9 +1,10 @@
 """Loop scopes: insertion points of open loops, and memoized values.
 
-A frame is one open loop; the outermost is the function's entry. A value is emitted into the frame
-of the innermost loop that it varies with, even while deeper loops are open. The text of a deeper
-loop is appended to its parent only when the loop closes, so the parent's earlier lines run before
-it. In this way, loop-invariant code is hoisted as it is emitted.
+A frame stands for one open loop; the outermost frame is the function's entry block. A value is
+emitted into the frame of the innermost loop that it varies with, even while deeper loops are open.
+The text of a deeper loop is appended to its parent's text only when that loop closes. So lines that
+were added to the parent meanwhile run before the loop. In this way, loop-invariant code is hoisted
+as it is emitted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["Frame", "Frames", "Segment"]
 
 @dataclass(slots=True)
 class Segment:
-    """Part of a loop with one shape of tile.
+    """A part of a loop in which all iterations have the same tile.
 
     Attributes
     ----------
@@ -36,9 +37,9 @@ class Segment:
     tile : Tile
         Tile that one iteration covers.
     trips : int or None
-        Number of iterations if known; 1 means that no loop is needed.
+        Number of iterations, or None if unknown. With 1, no loop is emitted.
     masked : Value or None
-        End of the elements, if the last vector is only partly filled.
+        If the segment is a partly filled last vector, the index at which the elements end.
     """
 
     start: Value
@@ -64,7 +65,7 @@ class Frame:
 
 
 class Frames:
-    """The stack of open loops. Opens and closes loops."""
+    """The stack of open loops. It opens and closes loops."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
@@ -78,7 +79,7 @@ class Frames:
         return self.stack[-1]
 
     def label(self, prefix: str) -> str:
-        """Return a new block name."""
+        """Return a new name of a basic block, which begins with `prefix`."""
         self._labels += 1
         return f"{prefix}{self._labels}"
 
@@ -109,7 +110,7 @@ class Frames:
             self.text.lines, self.text.known = outer
 
     def _write_to(self, frame: Frame) -> tuple[list[str], dict[object, Value]]:
-        """Direct instructions to `frame`. Return where they went before."""
+        """Direct new instructions to `frame`. Return the lines and values in use before."""
         outer = self.text.lines, self.text.known
         self.text.lines, self.text.known = frame.lines, frame.memo
         return outer
@@ -117,15 +118,16 @@ class Frames:
     def branch_if(
         self, condition: Value, body: Callable[[], None], weights: str = ""
     ) -> tuple[str, str]:
-        """Run `body` only if the scalar `condition` is true.
+        """Emit a branch around the code of `body`, which runs only if the scalar `condition` holds.
 
-        Values that `body` emits are forgotten, since later code may run without them. `weights` is
-        branch-weight metadata.
+        Memoized values that `body` emits are forgotten, since code after the branch may run without
+        them. `weights` is LLVM's metadata of branch weights.
 
         Returns
         -------
         tuple of str
-            The blocks from which the following code is reached: without `body`, then with it.
+            The last block before the branch, and the last block of `body`. The code that follows is
+            reached from both.
         """
         frame, then, join = self.top, self.label("then"), self.label("join")
         before = frame.block
@@ -145,9 +147,10 @@ class Frames:
     def either(
         self, condition: Value, yes: Callable[[], None], no: Callable[[], None]
     ) -> tuple[str, str]:
-        """Run `yes` if the scalar `condition` is true, else `no`. Return their last blocks.
+        """Emit a branch: the code of `yes` runs if the scalar `condition` holds, else that of `no`.
 
-        Values emitted in between are forgotten, as by :meth:`branch_if`.
+        Memoized values of both are forgotten, as by :meth:`branch_if`. Return the last block of
+        each.
         """
         frame, join = self.top, self.label("join")
         labels = self.label("then"), self.label("else")
@@ -173,10 +176,10 @@ class Frames:
         carried: list[Value],
         body: Callable[[list[Value]], list[Value]],
     ) -> list[Value]:
-        """Emit one segment of the loop over `r`.
+        """Emit one segment of the loop over `r`. Return the carried values after it.
 
-        `body` maps the carried values at the start of an iteration to those at its end. Return the
-        values after the last iteration.
+        `body` emits an iteration: it takes the carried values at the start of the iteration, and
+        returns those at its end.
         """
         if segment.trips == 1:
             return self._once(r, segment, carried, body)
@@ -269,7 +272,7 @@ class Frames:
         return merged
 
     def _mask(self, frame: Frame, rest: Value, segment: Segment, index: Value) -> Value:
-        """Return a mask of the lanes of the last vector that hold elements."""
+        """Return the mask of those lanes of the last vector that hold elements."""
         lanes = segment.tile.lanes
         frame.lines.append(f"  {rest.text} = sub i64 {segment.stop.text}, {index.text}")
         outer = self._write_to(frame)

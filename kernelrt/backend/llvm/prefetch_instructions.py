@@ -24,7 +24,7 @@ _NEAR, _FAR = 3, 2
 
 
 class Prefetches:
-    """Prefetches of the kernel that `emitter` emits."""
+    """Emits the prefetches of the kernel of `emitter`."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.text = emitter.text
@@ -33,7 +33,7 @@ class Prefetches:
         self.ahead: dict[UOp, UOp] = {}
 
     def ask_ahead(self, u: UOp, array: Array, address: str, point: Point) -> None:
-        """Prefetch lines that a contiguous load needs some iterations later, if `u` is listed."""
+        """If `u` is in :attr:`ahead`, prefetch the lines that it reads some iterations later."""
         if u not in self.ahead:
             return
         along = vector_range(point)
@@ -74,9 +74,9 @@ class Prefetches:
     def _prefetch(
         self, array: Array, address: str, ahead: int, writes: bool = False, to: int = _NEAR
     ) -> None:
-        """Prefetch the line of the element `ahead` elements after `address`.
+        """Prefetch the cache line of the element that is `ahead` elements after `address`.
 
-        A prefetch accesses no memory: beyond the end of the buffer the processor ignores it.
+        The address may be beyond the end of the buffer: the processor then ignores the prefetch.
         """
         if ahead:
             address = self.text.emit(f"getelementptr {array.type}, ptr {address}, i64 {ahead}")

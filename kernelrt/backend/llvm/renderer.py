@@ -72,7 +72,7 @@ class LLVMRenderer:
         CompileError
             An op of `ast` has no code.
         SpecError
-            `variant` is no valid tiling of `ast`.
+            `variant` is not a valid tiling of `ast`.
         """
         # Rewriting may drop values that are not needed; the arguments stay those of `ast`.
         given = Analysis(ast)
@@ -116,7 +116,7 @@ class LLVMRenderer:
         Raises
         ------
         SpecError
-            `around` is no valid tiling of `ast`.
+            `around` is not a valid tiling of `ast`.
         """
         info, cost = self._loops(Analysis(ast), {})
         own = choose(info, self._device, cost, self._length_of(info))
@@ -153,7 +153,10 @@ class LLVMRenderer:
     def _nest(
         self, given: Analysis, variant: str | None = None
     ) -> tuple[Analysis, Tiling, LoopNest, Cost, dict[UOp, UOp]]:
-        """Return the loop nest of a kernel, and its nodes before and after MATH rewriting."""
+        """Return the kernel with functions lowered, its tiling, loop nest and cost.
+
+        The last result maps nodes of the given kernel to those that replace them.
+        """
         written: dict[UOp, UOp] = {}
         info, cost = self._loops(given, written)
         if variant is None:
@@ -177,9 +180,9 @@ class LLVMRenderer:
         return length
 
     def _loops(self, given: Analysis, written: dict[UOp, UOp]) -> tuple[Analysis, Cost]:
-        """Prepare a kernel: merge passes, pack panels, and expand functions to polynomials.
+        """Prepare a kernel: merge passes, pack panels, and replace functions by polynomials.
 
-        `written` receives the replacement of each node.
+        The replacement of each node is added to `written`.
         """
         sink = merge_passes(block_rows(given.sink, self._device))
         sink = in_words(sink, self._device)
@@ -201,10 +204,10 @@ class LLVMRenderer:
 
 
 def _name(info: Analysis) -> str:
-    """Return a name from the kernel's operation, its loops, and the hash of its content.
+    """Return a kernel's name, made of its operation, its loops, and the hash of its content.
 
-    ``contract_64x128_over_32`` sums products, ``reduce_64_over_10`` reduces, ``map_8192`` does
-    neither.
+    The name begins with ``contract_64x128_over_32`` if the kernel sums products, with
+    ``reduce_64_over_10`` if it has other reductions, and with ``map_8192`` if it has none.
     """
     stores = info.sink.src
     computed = [s for s in stores if s.src[2].op is not Op.CONST] or stores
@@ -225,6 +228,9 @@ def _extent(ranges: Iterable[UOp]) -> int:
 
 
 def _sizes(ranges: Iterable[UOp]) -> str:
-    """Return extents of loops; a Variable by its name, another symbolic extent by its bound."""
+    """Return the extents of loops as text, such as ``64x128``.
+
+    A Variable is given by its name, another symbolic extent by its maximum.
+    """
     sizes = [r.src[0] for r in ranges]
     return "x".join(str(s.arg[0] if s.op is Op.VAR else s.vmax) for s in sizes)

@@ -21,7 +21,7 @@ __all__ = ["Stores"]
 
 
 class Stores:
-    """Stores of the kernel that `emitter` emits, and accesses to arrays that hold sums."""
+    """Emits the STOREs of the kernel of `emitter`, and accesses to arrays that hold sums."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
@@ -29,12 +29,12 @@ class Stores:
         self.memory = emitter.memory
 
     def store(self, u: UOp, value: Value, point: Point) -> None:
-        """Emit a STORE at `point`; with a reducer it updates the element."""
+        """Emit the STORE `u` at `point`. If `u` has a reducer, it updates the element in memory."""
         array = self.memory.array(u.src[0], point)
         self._write(array, u.src[1], value, point, reducer=u.arg)
 
     def fill(self, local: UOp, value: Value, point: Point) -> None:
-        """Store to the element of the LOCAL `local` that its ranges select."""
+        """Store `value` to the element of the LOCAL `local` at `point`."""
         if most_elements(local.src[1:]) == 0:
             return
         array = self.memory.array(local, point)
@@ -46,7 +46,10 @@ class Stores:
         self._write(array, index, value, self.emitter.restrict(point, frozenset(local.src[1:])))
 
     def element(self, local: UOp, point: Point) -> Value:
-        """Load the element of the LOCAL `local` at `point`, over its own and the outer ranges."""
+        """Load the element of the LOCAL `local` at `point`.
+
+        The point has the ranges of the array and of the loops around it.
+        """
         array = self.memory.array(local, point)
         lanes = lanes_of(point)
         ty = vector(array.type, lanes)
@@ -57,7 +60,7 @@ class Stores:
     def _write(
         self, array: Array, index: UOp, value: Value, point: Point, *, reducer: Op | None = None
     ) -> None:
-        """Store the elements at `point`, each to its element at `index`."""
+        """Store the lanes of `value`, each to the element of `array` at its own `index`."""
         along = vector_range(point)
         mask = self.emitter.mask_of(point)
         lanes = lanes_of(point)

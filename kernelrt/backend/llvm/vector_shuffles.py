@@ -18,11 +18,12 @@ _Labelled = tuple[Value, list[tuple[int, int]]]
 
 
 def transpose(text: Text, rows: list[Value]) -> list[Value]:
-    """Transpose a block given by rows. The number of columns must be a power of two.
+    """Transpose a block that is given by its rows. The number of columns must be a power of two.
 
-    Each round combines each pair of adjacent rows into two new vectors. This moves a bit of the
-    column number from the lanes to the vectors, and the lowest bit of the row number to the lanes:
-    first elements within 128-bit parts, then whole parts, as processors support it.
+    Each round combines each pair of adjacent vectors into two new ones. The number of the vector
+    then contains one bit of the column number, and the number of the lane the lowest bit of the row
+    number. The first rounds move elements within 128-bit parts, later ones move whole parts, since
+    processors have instructions for both.
     """
     height, width = len(rows), rows[0].lanes
     full = 1 << (height - 1).bit_length()
@@ -43,7 +44,7 @@ def transpose(text: Text, rows: list[Value]) -> list[Value]:
 
 
 def _side_by_side(width: int, part: int, size: int) -> tuple[list[int], list[int]]:
-    """Return the lanes that interleave two vectors, `size` lanes at a time.
+    """Return two lists of lanes that interleave two vectors, `size` lanes at a time.
 
     The first list interleaves the first halves of all parts, the second list the second halves.
     Lanes of the second vector are numbered from `width` on.
@@ -59,7 +60,7 @@ def _side_by_side(width: int, part: int, size: int) -> tuple[list[int], list[int
 
 
 def _whole_parts(width: int, part: int) -> tuple[list[int], list[int]]:
-    """Return lanes of every second part of two vectors, from the first and from the second part."""
+    """Return the lanes of the even parts of two vectors, and those of their odd parts."""
     first = [at + i for at in range(0, 2 * width, 2 * part) for i in range(part)]
     return first, [lane + part for lane in first]
 

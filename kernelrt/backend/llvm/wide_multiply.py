@@ -1,9 +1,9 @@
 """Computes vectors of 64-bit integers from their 32-bit halves.
 
-A key that orders elements by two numbers, such as a value and its position, is a 64-bit number with
-these two as halves. Computed directly, both halves are widened, one is shifted, and they are
-OR-ed. Interleaving two vectors of 32-bit lanes gives the same result. With it, an argmax takes two
-thirds of the time (`python -m bench.report rows`).
+An argmax orders elements by a value and its position. Both are the halves of one 64-bit key. The
+plain way to compute keys is to widen both halves, to shift one, and to OR them. To interleave two
+vectors of 32-bit lanes gives the same result. With that, an argmax takes two thirds of the time
+(`python -m bench.report rows`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BITS: Final = 32
 
 
 def halves(u: UOp) -> tuple[UOp, UOp] | None:
-    """Return the lower half of `u` (as int64) and the upper half (32 bits), or None."""
+    """If `u` is a key of two halves, return the lower (as int64) and the upper one (32 bits)."""
     if u.op is not Op.OR or u.dtype is not dt.int64:
         return None
     for upper, lower in (u.src, u.src[::-1]):
