@@ -513,8 +513,8 @@ krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out, kr
     return KRT_OK;
 }
 
-/* Ops whose rows are laid out again: `n` ascending ops with new items; or one op, the first of
- * `where`, that only gets capacity for more chunks. */
+/* Ops whose rows are laid out again: either `n` ops with new items, whose indices `where` has in
+ * ascending order; or the one op `where[0]`, which only gets room for more chunks. */
 typedef struct relaid {
     const size_t *where;
     const krt_op *items; /* NULL: keep the values */

@@ -11,7 +11,7 @@ static krt_thread_costs costs;
 
 void krt_set_thread_costs(krt_thread_costs now) { costs = now; }
 
-/* Half of the work that pays for passing a single chunk to another thread. */
+/* Half of the least work for which it pays to pass a single chunk to another thread. */
 int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }
 
 /* Maximum spinning time. A thread without work in a stage spins for the time of two of the largest
@@ -19,16 +19,18 @@ int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }
  * matter for power consumption. */
 #define MOST_SPIN_NS 2000000
 
-/* Sharing must save 1 / LEAST_GAIN of the serial time; less is not worth the other threads. */
+/* Sharing must save 1 / LEAST_GAIN of the serial time; less does not justify more threads. */
 #define LEAST_GAIN 16
 
-/* Time that sharing may break even before it counts as the loss of one execution. A host may run
- * two cores of a virtual machine on one physical core, and separates them only if both stay busy
- * for some time: 10 to 60 ms, measured with a product of 128 x 784 x 128 that ran for seconds. */
+/* If shared executions take about as long as serial ones, they may go on for this time before they
+ * count as the loss of one serial execution. The reason is that a host may run two cores of a
+ * virtual machine on one physical core, and separates them only if both stay busy for some time:
+ * 10 to 60 ms, measured with a product of 128 x 784 x 128 that ran for seconds. */
 #define PATIENCE_NS 20000000
 
-/* Gains are kept up to the time of MOST_KEPT serial executions and offset later losses: a single
- * delay of a worker does not end sharing that has gained, and a lasting delay soon does. */
+/* Gains are kept, up to the time of MOST_KEPT serial executions, and offset later losses. So a
+ * single delay of a worker does not end sharing that has gained time, but a lasting delay soon
+ * does. */
 #define MOST_KEPT 8
 
 /* Number of serial executions in a trial, and of executions between trials. The first serial
@@ -38,10 +40,11 @@ int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }
 enum { TRIAL = 2, LONG_TRIAL = 1, LEAST_BETWEEN_TRIALS = 4, MORE = 4, MOST_BETWEEN_TRIALS = 512 };
 #define LONG_NS 1000000
 
-/* Number of serial executions before the plan is shared again: at first as many as fit the lost
- * time, and twice as many each time that sharing loses again. So a single delay is soon forgotten,
- * and repeated failures cost almost nothing in the end. If little was lost, REST_NS and MOST_RESTS
- * limit the rest, so that sharing resumes soon after other processes have ended. */
+/* Length of a rest: the number of serial executions before the plan is shared again. At first these
+ * are as many as take the time that sharing has lost; each time that sharing loses again, they are
+ * twice as many. So a single delay is soon forgotten, and repeated failures cost almost nothing in
+ * the end. If little was lost, REST_NS and MOST_RESTS limit the rest, so that sharing resumes soon
+ * after other processes have ended. */
 enum { LEAST_RESTS = 8, MOST_LONG_RESTS = 16, MOST_RESTS = 512, MOST_DOUBLINGS = 6 };
 #define REST_NS 100000000
 
@@ -50,7 +53,7 @@ static int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- The estimate ------------------------------------------------------------------------ */
 
-/* The time of work when `threads` threads share its chunks. */
+/* The time of work of `cost` if `threads` threads share its chunks. */
 static int64_t shared_cost(int64_t cost, int64_t chunks, int threads)
 {
     if (chunks < 2 || cost < krt_claim_cost_ns())
@@ -149,7 +152,8 @@ bool krt_choose_parallel(krt_plan *plan)
     return plan->graph->choice.parallel;
 }
 
-/* Update the serial time of the plan without interruptions: decrease at once, increase slowly. */
+/* Update the estimate of the plan's serial time without interruptions: a shorter time counts at
+ * once, a longer one slowly. */
 static void learn_serial(krt_choice *choice, int64_t elapsed_ns)
 {
     int64_t known = choice->serial_ns;
@@ -179,12 +183,12 @@ static int64_t gain_of(const krt_choice *choice, const krt_trace *trace)
     int64_t serial = choice->serial_ns, own = trace->elapsed_ns - trace->waited_ns;
     if (trace->helped)
         return serial - serial / LEAST_GAIN - trace->waited_ns - least(own, 2 * serial);
-    /* No worker helped: the cost is the call to wake them, which most plans do not notice. */
+    /* No worker helped, so the only cost is the call to wake them, which few plans notice. */
     int64_t lost = least(trace->elapsed_ns - serial, serial / 4);
     return lost > serial / (2 * LEAST_GAIN) ? -lost : 0;
 }
 
-/* The gain that counts: a loss near break-even is limited; see PATIENCE_NS. */
+/* The gain as it counts for kept_ns: a loss near break-even is limited; see PATIENCE_NS. */
 static int64_t weighed(int64_t gain, int64_t serial)
 {
     bool even = gain < 0 && gain >= -2 * (serial / LEAST_GAIN);

@@ -151,8 +151,9 @@ static void run_steps(const krt_graph *graph, const claim *work)
         step->fn(step->bufs, step->vals);
 }
 
-/* Note that a claim began. Until its task ends, start_ns of the sample packs the earliest start and
- * the thread that started then into one word, which threads can lower atomically; 0: none began. */
+/* Note that a claim began. Until the claim's task ends, start_ns of the sample is one word with the
+ * earliest start of a claim and the thread that made it, so that threads can lower it atomically.
+ * 0: no claim began. */
 static void note_start(krt_sample *sample, int64_t start_ns, int worker)
 {
     int64_t mine = (start_ns << KRT_WORKER_BITS | worker) + 1;

@@ -14,12 +14,12 @@ int64_t krt_claim_cost_ns(void);
 /* The atomics and the run data of an op, in one cache line. */
 typedef struct krt_task {
     KRT_ALIGNED _Atomic uint64_t open; /* bits of the claims that are not taken */
-    const krt_step *steps;             /* NULL: no work; first op of a pipeline: of all its ops */
+    const krt_step *steps;             /* NULL: no work; the first op of a pipeline has all steps */
     const int64_t *status;             /* NULL: it cannot fail */
     _Atomic uint32_t pending;          /* unfinished predecessors within the stage */
     _Atomic uint32_t left;             /* chunks not yet finished */
-    uint32_t chunks;                   /* at least one, so that an op without work finishes, too; in
-                                          the first op of a pipeline: slices */
+    uint32_t chunks;                   /* at least one, so that an op without work finishes, too;
+                                          the number of slices for the first op of a pipeline */
     uint32_t grain, claims;            /* chunks per claim; number of claims, at most MOST_CLAIMS */
     uint32_t n_pending;
     uint32_t successors, n_successors; /* range in graph->successors, ascending */
@@ -43,19 +43,20 @@ typedef struct krt_stage {
  * more. RUNNING or COMMITTING -> STOPPED when an op fails. */
 enum { RUNNING, COMMITTING, STOPPED };
 
-/* Which way of running the plan is faster: first an estimate, then measured times. */
+/* Which way of running the plan is faster, serial or parallel: first by an estimate, then by
+ * measured times. choice.c explains the words: a plan is shared, or rests. */
 typedef struct krt_choice {
     int made_for;      /* number of threads of the estimates; 0: they are stale */
     bool open;         /* parallel execution is estimated to pay in some stage */
     bool parallel;     /* whether the next execution is parallel */
-    bool sharing;      /* parallel, except for serial trials */
-    bool fresh;        /* the next execution is the first of its way: do not measure it */
-    int64_t left;      /* executions until the way changes */
-    int64_t interval;  /* executions between trials */
-    int losses;        /* consecutive rests before which parallel execution had lost */
+    bool sharing;      /* whether executions are parallel, except for serial trials */
+    bool fresh;        /* do not measure the next execution: the first, or first shared again */
+    int64_t left;      /* number of executions until `parallel` changes */
+    int64_t interval;  /* number of executions between trials */
+    int losses;        /* number of rests in a row that began because sharing had lost time */
     int64_t serial_ns; /* time of an execution on one thread; 0: unknown */
-    int64_t gained_ns; /* time saved by parallel execution since the last rest */
-    int64_t kept_ns;   /* part of it with which later losses are compared */
+    int64_t gained_ns; /* time that sharing has saved since the last rest; negative: lost */
+    int64_t kept_ns;   /* like gained_ns, but limited; when it is too low, a rest begins */
 } krt_choice;
 
 struct krt_graph {
@@ -68,12 +69,12 @@ struct krt_graph {
     krt_sample *samples;
     const krt_context *context;
     int64_t origin_ns;
-    krt_status status; /* why it stopped; written by the thread that stopped it */
+    krt_status status; /* why the execution stopped; written by the thread that stopped it */
     size_t failed_op;
     krt_status deferred; /* an interrupt that came after a commit */
     uint32_t since_poll_us; /* work of the caller since its last poll */
     int64_t waited_ns;    /* time that the caller waited for others in this execution */
-    _Atomic bool helped; /* whether a worker ran a part of it */
+    _Atomic bool helped; /* whether a worker ran a part of the plan */
 
     krt_task *tasks;
     _Atomic uint32_t *ready; /* op + 1; 0: the slot is not written yet */

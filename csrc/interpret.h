@@ -28,9 +28,9 @@ typedef void krt_block_code(void *const *bufs, const int64_t *vals);
 struct krt_step {
     krt_loop *loop;
     krt_loop *combine;    /* of a scatter: combines an element with a new value */
-    krt_block_code *code; /* of a function */
+    krt_block_code *code; /* of a function: its compiled code */
     int n_axes;           /* including the reduced ones */
-    int n_reduced;        /* the last ones */
+    int n_reduced;        /* number of reduced axes, which are the last ones */
     int n_operands;       /* including the result */
     /* The size of each axis, outermost first; then, for each operand, the index of its base, its
      * byte offset from the base, and its stride along each axis. */
@@ -44,8 +44,8 @@ struct krt_step {
  * operands are relative to the addresses in `bases`. */
 size_t krt_interpret(const krt_step *steps, size_t n_steps, char *const *bases);
 
-/* The loop of an operation. Types are codes of kernelrt.dtype; for loops that move elements of any
- * type, element sizes in bytes. */
+/* The loop of an operation. `from` and `to` are codes of kernelrt.dtype; for a loop that moves
+ * elements of any type, they are element sizes in bytes. */
 typedef struct krt_named_loop {
     const char *name;
     int from; /* the type of the last operand */

@@ -49,8 +49,8 @@ typedef enum krt_kind {
     KRT_KERNEL = 0, /* fn(bufs, vals), once per chunk */
     KRT_COPY = 1,   /* vals[0] bytes from bufs[1] to bufs[0], which may overlap */
     KRT_CUSTOM = 2, /* host.custom(host.self, op) */
-    KRT_NOP = 3,    /* no operation; keeps the numbering of the caller */
-    KRT_REGION = 4  /* body plans, run as its krt_region says */
+    KRT_NOP = 3,    /* does nothing; the host's numbering of ops stays as it is */
+    KRT_REGION = 4  /* runs other plans, as its krt_region says */
 } krt_kind;
 
 enum {
@@ -98,18 +98,18 @@ typedef struct krt_op {
 /* ---- Regions -----------------------------------------------------------------------------
  *
  * A region is an op that executes other plans, its bodies: it runs one body in each iteration.
- * Before each iteration it sets addresses in the body from those of its own op. No other plan may
- * use the other memory that a body writes. Bodies are created first. A body belongs to one region
- * forever and is borrowed for the life of the region's plan. It is executed and changed only under
- * the lock of that plan. */
+ * Before each iteration it sets addresses in the body, computed from the addresses of its own op.
+ * No other plan may use the rest of the memory that a body writes. Bodies are created before the
+ * region's plan. A body belongs to one region forever and is borrowed for the life of the region's
+ * plan. It is executed and changed only under the lock of that plan. */
 
-/* A copy between two buffers of the op, before the first iteration, and also if there is none. It
- * is skipped if both have one address. */
+/* A copy between two buffers of the op. It is made before the first iteration, and also if there is
+ * no iteration. It is skipped if both buffers have the same address. */
 typedef struct krt_initial {
     size_t dst, src, nbytes;
 } krt_initial;
 
-/* In each iteration, buffer `at` of op `op` of a body is at the address of buffer `slot` of the
+/* In each iteration, buffer `at` of op `op` of a body has the address of buffer `slot` of the
  * region's op plus `offset + iteration * stride`. KRT_ITERATION as the slot: the buffer is an
  * int64_t that holds the iteration number. */
 #define KRT_ITERATION SIZE_MAX
@@ -183,21 +183,22 @@ void krt_plan_destroy(krt_plan *plan);
  * krt_plan_need_stack. */
 krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op);
 
-/* Timing of an op. The ops of a pipeline alternate: each gets its share of the pipeline's time, as
- * if the ops had run one after the other, and the thread that began the pipeline. */
+/* Timing of an op. The ops of a pipeline alternate, so their times are made up: each op gets its
+ * share of the pipeline's time, as if the ops had run one after the other on the thread that began
+ * the pipeline. */
 typedef struct krt_sample {
-    int64_t start_ns; /* since the start of the plan; that of the earliest claim, if there are any */
+    int64_t start_ns; /* since the start of the plan; start of the op, or of its earliest claim */
     int64_t elapsed_ns;
-    int64_t worker; /* the thread that started then; 0 is the calling thread */
+    int64_t worker; /* the thread that began the op; 0 is the calling thread */
     int64_t chunks; /* 0: the op did not run */
     int64_t runs;   /* number of runs; 0 if it did not run */
 } krt_sample;
 
-/* Chunks of an op that a thread claimed and ran at once, in an execution on several threads. */
+/* A claim: chunks of an op that a thread took together, in an execution on several threads. */
 typedef struct krt_claim_sample {
     int64_t op;
     int64_t worker;     /* 0 is the calling thread */
-    int64_t begin, end; /* chunks; slices of a pipeline, whose first op is `op` */
+    int64_t begin, end; /* numbers of chunks; of slices if `op` is the first op of a pipeline */
     int64_t start_ns;   /* since the start of the plan */
     int64_t elapsed_ns;
 } krt_claim_sample;
@@ -206,19 +207,20 @@ typedef struct krt_claim_sample {
 typedef struct krt_profile {
     krt_sample *samples;      /* krt_plan_n_samples of them */
     krt_claim_sample *claims; /* at least krt_plan_most_claims of them; NULL: do not record any */
-    size_t n_claims;          /* number of claims recorded, in no order; not those of bodies */
+    size_t n_claims;          /* number of recorded claims, which have no order; none of bodies */
 } krt_profile;
 
-/* The number of samples that a profiled execution fills: one per op; then, region by region and
- * body by body, those of the bodies, each followed by those of its own regions. */
+/* The number of samples that a profiled execution fills. First comes one sample for each op of the
+ * plan. Then come the samples of the bodies, region by region and body by body; the samples of each
+ * body are followed by those of its own regions. */
 size_t krt_plan_n_samples(const krt_plan *plan);
 
 /* Maximum number of claims that a profiled execution records; 0: it never uses several threads. */
 size_t krt_plan_most_claims(const krt_plan *plan);
 
 /* Like krt_plan_execute, and fill `profile`. For an op of a body that ran several times the sample
- * has the first start, the total time, and the other fields of the last run. A separate function,
- * so that profiling costs the plain loop nothing. */
+ * has the first start, the total time, and the other fields of the last run. This is a function of
+ * its own, so that profiling does not slow down krt_plan_execute. */
 krt_status krt_plan_execute_profiled(krt_plan *plan, krt_profile *profile, size_t *failed_op);
 
 /* The value that `op` stored to its status word in the last run; 0 if it stored none or has no
@@ -279,9 +281,9 @@ size_t krt_plan_slices(const krt_plan *plan, size_t op);
 /* Limit the threads for the plan and the bodies of its regions; 0: no limit of its own. */
 void krt_plan_set_threads(krt_plan *plan, int threads);
 
-/* Note that a kernel of the plan has arrays of `nbytes` on the stack, far below a megabyte. If a
- * thread has less stack left, an execution on it is serial and calls kernels on another thread. A
- * plan includes the needs of the bodies of its regions at its creation. */
+/* Note that a kernel of the plan has arrays of `nbytes` on the stack; it must be far below a
+ * megabyte. If the executing thread has less stack left, the plan runs serially, and another thread
+ * calls its kernels. When a plan is created, it takes over the needs of its regions' bodies. */
 void krt_plan_need_stack(krt_plan *plan, size_t nbytes);
 int64_t krt_plan_cost_ns(krt_plan *plan);
 krt_status krt_plan_get_pointer(const krt_plan *plan, size_t op, size_t slot, void **out,
@@ -315,10 +317,10 @@ void krt_set_num_threads(int n);
 
 /* What threads cost, in nanoseconds. */
 typedef struct krt_thread_costs {
-    int64_t hand_over_ns; /* passing a chunk or an op to another thread */
-    int64_t chunk_ns;     /* least work of a chunk that pays for it */
-    int64_t part_ns;      /* least work that pays for another thread */
-    int64_t wake_ns;      /* from waking a sleeping thread until it works */
+    int64_t hand_over_ns; /* time to pass a chunk or an op to another thread */
+    int64_t chunk_ns;     /* least work for which a chunk of its own pays */
+    int64_t part_ns;      /* least work for which another thread pays */
+    int64_t wake_ns;      /* time from waking a sleeping thread until it works */
 } krt_thread_costs;
 
 /* Set the costs for estimates of plans; initially all 0. Call before the first plan is made. */

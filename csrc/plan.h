@@ -5,8 +5,9 @@
 #include "krt.h"
 #include "thread.h"
 
-/* Estimated work, and number of ops, after which the serial loop polls the host. Reading the clock
- * takes about 25 ns: once per 512 ops or iterations it is negligible even if they are empty. */
+/* The serial loop polls the host after this much estimated work, or after this many ops. Each poll
+ * reads the clock, which takes about 25 ns. Once in 512 ops or iterations, that is negligible even
+ * if they are empty. */
 #define POLL_COST_NS 1000000
 #define POLL_OPS 512
 
@@ -20,7 +21,7 @@ typedef struct krt_step {
 /* A point where the serial loop does more than call steps. */
 typedef struct krt_stop {
     const krt_step *end; /* run the steps before this one, then do what `action` says */
-    size_t op;           /* the op after which it stops; for a custom function, the op itself */
+    size_t op;           /* the last op before the stop; or the custom function or region to run */
     unsigned action;
 } krt_stop;
 
@@ -82,7 +83,7 @@ struct krt_plan {
     krt_graph *graph; /* NULL: no two of its ops can ever run in parallel */
     krt_plan *parent; /* the plan whose region has this one as a body; NULL: none */
     bool quiet;       /* of a body: do not poll the host in this execution */
-    int64_t unpolled_ns; /* of the outermost plan: estimated loop work since a poll */
+    int64_t unpolled_ns; /* of the outermost plan: estimated work of loops since the last poll */
 
     size_t n_ops;
     krt_record *records;
@@ -94,7 +95,7 @@ struct krt_plan {
     size_t n_status;
 };
 
-/* Lay steps and stops out after the records. Cannot fail: the tables are large enough. */
+/* Lay out steps and stops as the records say. Cannot fail: the tables are large enough. */
 void krt_plan_lay_out(krt_plan *plan);
 
 /* The op after the pipeline that `op` begins; the next op if it begins none. */
@@ -104,11 +105,11 @@ size_t krt_pipeline_end(const krt_plan *plan, size_t op);
  * another op. */
 int64_t krt_unit_cost(const krt_plan *plan, size_t op);
 
-/* Data that the execution of a body gets from the outer execution. */
+/* Data that the execution of a body gets from the execution of the plan around it. */
 typedef struct krt_context {
     krt_helper *helper; /* calls the kernels if this thread has too little stack; else NULL */
     int64_t origin_ns; /* start of a profiled execution; 0: not profiled */
-    krt_profile *profile; /* takes the claims of threads; NULL in a body, or if not profiled */
+    krt_profile *profile; /* receives the claims of threads; NULL in a body, or if not profiled */
 } krt_context;
 
 /* Do the action of a stop or of an op of the graph. KRT_OK: continue. */
@@ -190,18 +191,19 @@ void krt_graph_lay_out(krt_plan *plan);
 /* Measurements of an execution. */
 typedef struct krt_trace {
     int64_t elapsed_ns;
-    int64_t waited_ns; /* time that the caller had no work */
-    bool helped;       /* another thread ran a part of it */
+    int64_t waited_ns; /* time during which the caller had no work */
+    bool helped;       /* whether another thread ran a part of the plan */
 } krt_trace;
 
-/* Execute a plan on the threads that the choice allows; `samples` may be NULL. Fills `*trace`
- * except the elapsed time. */
+/* Execute a plan on one thread or several, as choice.c decides; `samples` may be NULL. Fills
+ * `*trace` except the elapsed time. */
 krt_status krt_graph_execute(krt_plan *plan, const krt_context *context, krt_sample *samples,
                              size_t *failed_op, krt_trace *trace);
 
 /* ---- choice.c: serial or parallel ---------------------------------------------------------- */
 
-/* Whether parallel execution may pay, by estimate. If so: choose, execute, and learn from it. */
+/* Whether parallel execution may pay, by estimate. If it may, the caller asks krt_choose_parallel,
+ * executes the plan that way, and passes the measured times to krt_choice_learn. */
 bool krt_choice_is_open(krt_plan *plan, int threads);
 bool krt_choose_parallel(krt_plan *plan);
 void krt_choice_learn(krt_plan *plan, const krt_trace *trace);
