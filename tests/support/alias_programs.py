@@ -1,8 +1,9 @@
 """Random programs of assignments to memory that several tensors alias.
 
-Tensors lie over one block of memory, kernelrt's own or an array's. They are made directly, through
-DLPack or through the buffer protocol, and cover it wholly or in overlapping parts. Each statement
-also runs on NumPy views of the same layout, one after the other and with copies.
+Tensors lie over one block of memory, which belongs to kernelrt or to a NumPy array. They are made
+directly, through DLPack or through the buffer protocol. They cover the block wholly or in
+overlapping parts. The truth is NumPy: each statement also runs on views of the same layout, one
+statement after the other, where each result is copied before it is assigned.
 """
 
 from __future__ import annotations
@@ -99,7 +100,11 @@ class Program:
         self.theirs.append(self.memory[part])
 
     def statements(self) -> list[tuple[int, int, int, bool, bool, Callable[..., Any]]]:
-        """Draw statements: (target, operands, result only read?, result grows?, function)."""
+        """Draw statements: (target, operand, operand, only read?, grows?, function).
+
+        The result of a statement that is "only read" is returned, not assigned to the target. The
+        result of one that "grows" is reduced, so that it stays exact.
+        """
         out = []
         for _ in range(int(self.rng.integers(1, 6))):
             a, b, target = (int(i) for i in self.rng.integers(0, len(self.ours), 3))
@@ -128,7 +133,7 @@ def run(statements: list[Any], tensors: list[Any], ours: bool) -> list[Any]:
 
 
 def check(seed: int, most: int = 20) -> None:
-    """Assert that program `seed`, up to `most` statements, changes memory like NumPy does."""
+    """Assert that program `seed` changes memory as NumPy does. At most `most` statements run."""
     program = Program(seed)
     statements = program.statements()[:most]
     jitted = krt.jit(lambda: tuple(run(statements, program.ours, True))) if seed % 2 else None

@@ -12,10 +12,10 @@ __all__ = ["Between"]
 
 
 class Between:
-    """Call `act` before line number `at` of the lines that run below the paths `within`.
+    """Call `act` before line number `at` of the lines of code in files below the path `within`.
 
-    It counts those lines. If there are none, the end of the block raises AssertionError, because a
-    loop over the lines would test nothing.
+    The attribute `lines` counts those lines. If none ran, the end of the with block raises
+    AssertionError, because a loop over the lines would test nothing.
     """
 
     def __init__(self, act, at, within):

@@ -14,7 +14,7 @@ __all__ = ["crowd"]
 
 
 def crowd(*works: Callable[[], object], seconds: float = 1e-6) -> None:
-    """Call functions at once, each on its own thread, with this switch interval."""
+    """Call functions at the same time, each on its own thread, with this switch interval."""
     threads = [threading.Thread(target=work) for work in works]
     with quick_switches(seconds):
         for thread in threads:

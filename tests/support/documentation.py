@@ -1,4 +1,4 @@
-"""docs/ as a package: what makes and checks the site."""
+"""Imports modules of docs/, which make and check the site, as a package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def load(name: str) -> Any:
-    """Import the module `name` of this checkout's docs/, whatever else is called docs."""
+    """Import the module `name` of this checkout's docs/, even if another package is called docs."""
     if "docs" not in sys.modules:
         spec = importlib.util.spec_from_file_location("docs", ROOT / "docs" / "__init__.py")
         assert spec is not None

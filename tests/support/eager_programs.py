@@ -1,8 +1,8 @@
 """Eager programs that run on kernelrt and on PyTorch: their actions and the comparison.
 
-An action names values by numbers modulo the number of values, and positions by numbers modulo the
-size of the axis, so every part of a program can be left out. Views are copied on both sides;
-tests/support/view_programs.py tests views.
+An action refers to values by numbers, modulo the number of values there are, and to positions by
+numbers, modulo the size of the axis. So a program is still valid if any part of it is left out.
+Views are copied on both sides; tests/support/view_programs.py tests views.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ COPIES: list[Callable[[Any], Any]] = [
 
 
 class SkippedError(Exception):
-    """The action has no meaning here."""
+    """The action makes no sense for the values that the program has at this point."""
 
 
 class WrongError(Exception):
-    """The libraries differ."""
+    """The two libraries gave different results."""
 
 
 def array(shape: list[int], dtype: str, layout: str, seed: int) -> np.ndarray:
@@ -211,7 +211,9 @@ class World:
         self.compared += 1
         got, want = ours.numpy(), theirs.detach().numpy()
         if got.dtype != want.dtype or got.shape != want.shape:
-            raise WrongError(f"type: {what}: {got.dtype}{got.shape}, not {want.dtype}{want.shape}")
+            raise WrongError(
+                f"type: {what}: {got.dtype}{got.shape}, torch has {want.dtype}{want.shape}"
+            )
         if want.dtype.kind != "f":
             same = np.array_equal(got, want)
         else:
@@ -220,7 +222,7 @@ class World:
             same = np.allclose(got, want, rtol=close, atol=close * scale, equal_nan=True)
         if not same:
             raise WrongError(
-                f"values: {what}: {got.reshape(-1)[:9]}, not {want.reshape(-1)[:9]}"
+                f"values: {what}: {got.reshape(-1)[:9]}, torch has {want.reshape(-1)[:9]}"
             )
 
     # ---- actions
@@ -432,7 +434,7 @@ class World:
         theirs.backward()
         for n, (p, q) in enumerate(self.params):
             if (p.grad is None) != (q.grad is None):
-                raise WrongError(f"gradient: of parameter {n}: {p.grad}, not {q.grad}")
+                raise WrongError(f"gradient: of parameter {n}: {p.grad}, torch has {q.grad}")
             if q.grad is not None:
                 self.compare(p.grad, q.grad, f"gradient of parameter {n}")
 
@@ -455,7 +457,7 @@ def plain(number: Any) -> Any:
 
 
 def theirs_at(theirs: Any, index: tuple[Any, ...]) -> Any:
-    """Return a copy of a part; torch has no negative steps."""
+    """Return a copy of a part of a torch tensor, also for slices with negative steps."""
     for axis, item in reversed(list(enumerate(index))):
         if isinstance(item, slice):
             places = torch.tensor(range(theirs.shape[axis])[item], dtype=torch.int64)
@@ -470,7 +472,7 @@ def rank(tensor: Any) -> int:
 
 
 def belongs(number: Any, target: Any) -> bool:
-    """Return whether a number belongs to the type; others are refused or change the type."""
+    """Return whether a number may be written to `target` without an error or another type."""
     if target.is_floating_point():
         return True
     if target.dtype == torch.bool:
@@ -479,13 +481,13 @@ def belongs(number: Any, target: Any) -> bool:
 
 
 def small(elements: int) -> None:
-    """Leave out values that keep growing, such as parts that repeat parts."""
+    """Skip the action if its result has too many elements, as from repeated concatenation."""
     if elements > ELEMENTS:
         raise SkippedError
 
 
 def bounded(tensor: Any) -> None:
-    """Leave out large numbers, whose rounding errors would be large, too."""
+    """Skip the action if its result has large numbers, whose rounding errors are large, too."""
     if tensor.is_floating_point():
         known = tensor.detach()[tensor.detach().isfinite()]
         if known.numel() and float(known.abs().max()) > LARGEST:
@@ -493,7 +495,7 @@ def bounded(tensor: Any) -> None:
 
 
 def clear(a: Any, b: Any) -> None:
-    """Leave out comparisons of numbers that differ only by rounding."""
+    """Skip the action if it compares numbers that may differ only by rounding."""
     off = (a.double() - b).abs()
     if bool(((off > 0) & (off < 1e-3)).any()):
         raise SkippedError

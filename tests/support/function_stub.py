@@ -49,7 +49,7 @@ def provide(
 
 
 def imports_of(module: Any) -> dict[str, str]:
-    """Map each name that a module imports, also for types only, to the line that imports it."""
+    """Return name -> import line, for each name that a module imports, also if only for types."""
     found = {}
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.ImportFrom):
@@ -85,7 +85,8 @@ def _written(
 ) -> str:
     """Return the stub of `public` functions.
 
-    Those in `before` take the tensor second; those in `in_place` have the parameter ``inplace``.
+    Functions in `before` take the tensor as their second argument. Those in `in_place` have the
+    parameter ``inplace``.
     """
     lines = set(ALWAYS)
     body = []

@@ -1,7 +1,7 @@
-"""Random programs with computed indices, whose values are used in other ways, too.
+"""Random programs that gather at computed indices. The indices are also used as ordinary values.
 
-Every value exists twice: as a Tensor and as a NumPy array. All are whole numbers small enough to be
-exact, so results must be equal.
+Every value exists twice: as a Tensor and as a NumPy array. All values are whole numbers, small
+enough to be exact, so results must be equal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Program:
     Attributes
     ----------
     values : list
-        2-d tensors and their elements, the leaves first.
+        Pairs of a 2-d tensor and its NumPy array; the first pairs are the inputs.
     text : list of str
         Log of the operations.
     """

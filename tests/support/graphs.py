@@ -240,8 +240,8 @@ def check(
 ) -> Schedule:
     """Return the schedule of a graph after comparing its results with direct evaluation.
 
-    It runs in its own order, with and without reuse of memory (equal bit for bit), and in another
-    order that its dependencies allow.
+    The schedule runs three times: in its own order with and without reuse of memory, and in another
+    order that its dependencies allow. The three results must be equal bit for bit.
     """
     before = {b: d.copy() for b, d in memory.data.items()}
     wanted = evaluate([*outputs, *(v for _, v in commits)], variables, before)
@@ -290,6 +290,6 @@ def check_faults(
 
 
 def restore(memory: Memory, content: dict[UOp, Array], only: Sequence[UOp] | None = None) -> None:
-    """Restore old content."""
+    """Restore the `content` of buffers: of all, or of those in `only`."""
     for buffer in content if only is None else only:
         memory.data[buffer][:] = content[buffer]

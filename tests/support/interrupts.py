@@ -107,8 +107,9 @@ def count_steps(
 ) -> int:
     """Return the number of bytecodes of a call of `function` with arguments from `prepare`.
 
-    CPython 3.12 counts nothing for the first tracer of a process, and 3.13 omits each function's
-    first traced call. So `function` is called twice under the tracer, and the second call counts.
+    In CPython 3.12, the first tracer of a process sees no bytecode, and in 3.13, a tracer does not
+    see the first call of a function. So `function` is called twice under the tracer, and the
+    bytecodes of the second call are counted.
 
     Raises
     ------

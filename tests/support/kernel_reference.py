@@ -1,8 +1,8 @@
 """Runs kernel ASTs and whole schedules in NumPy, to test scheduling without a compiler.
 
-Every node of a kernel becomes an array with one axis per RANGE. This executor is stricter than a
-compiled kernel. It fails on an index out of bounds, on two iterations that store to one element,
-and on an in-place kernel that reads its target at another position than it writes.
+Every node of a kernel becomes an array with one axis for each RANGE. This executor is stricter than
+a compiled kernel: it fails if an index is out of bounds, if two iterations store to the same
+element, or if an in-place kernel reads its target at another position than it writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draws random programs with loops and branches (`loop_programs` runs them).
 
-Lines are drawn, tried with torch on the values of a first iteration, and dropped if they do not
-fit.
+Lines are drawn one by one. Each line is tried with torch, on the values of a first iteration, and
+dropped if torch refuses it or its result is too large.
 """
 
 from __future__ import annotations
@@ -98,19 +98,19 @@ class Draw:
         return f"{letter}{self.made}"
 
     def known(self, env: Env, kind: str) -> list[str]:
-        """Return the names of a kind, including state, the latest last."""
+        """Return the names of values of a kind, including state, in the order of their making."""
         both = {**self.world.states, **env}
         return [n for n, v in both.items() if kind_of(v) == kind]
 
     def later(self, names: list[str]) -> str:
-        """Return one of the names, later ones more often."""
+        """Return one of the names; later ones are chosen more often."""
         back = int(self.rng.geometric(0.3)) - 1
         return names[-1 - back] if back < len(names) else self.pick(names)
 
     # ---- lines
 
     def try_(self, line: Env, env: Env) -> Env | None:
-        """Return the known values after a line, or None if the line does not fit."""
+        """Return the known values after a line, or None if the line does not work."""
         kept = {n: s.detach().clone() for n, s in self.world.states.items()}
         self.world.lib.turns = 0
         try:
@@ -195,7 +195,7 @@ class Draw:
         return {"do": "learn", "state": w, "text": text, "hand": self.chance(0.5)}
 
     def fit(self, env: Env, like: Any, own: str) -> str:
-        """Return a text for a value of the shape and type of `like`, which is called `own`."""
+        """Return an expression with the shape and type of `like`, whose name is `own`."""
         kind = kind_of(like)
         same = [n for n, v in env.items() if v.shape == like.shape and v.dtype == like.dtype]
         near = [n for n, v in env.items() if v.shape == like.shape and kind_of(v) == kind]
@@ -236,7 +236,7 @@ class Draw:
             self.within -= 1
 
     def ends(self, line: Env, env: Env, inner: Env) -> Env:
-        """Choose the values that an iteration carries on."""
+        """Draw the values that an iteration of `line` passes on to the next."""
         line["next"] = [self.fit(inner, env[n], c) for c, n in line["carry"]]
         line["to"] = [self.name("v") for _ in line["carry"]]
         line["nest"] = self.nest()

@@ -18,7 +18,7 @@ LARGEST = 1e4
 
 
 class Invalid(Exception):  # noqa: N818 - not an error of the program
-    """A program without meaning, or whose results depend on the last digit."""
+    """The program has no defined result, or one that depends on rounding."""
 
 
 class Library:
@@ -28,7 +28,7 @@ class Library:
     stacked = staticmethod(krt.stack)
 
     def names(self) -> Env:
-        """Return the functions that texts may call besides methods."""
+        """Return the functions that the expressions of programs may call besides methods."""
         return {
             "T": self.T, "F32": lambda x: self.cast(x, "float32"),
             "F64": lambda x: self.cast(x, "float64"), "I64": lambda x: self.cast(x, "int64"),
@@ -155,7 +155,7 @@ class Torch(Library):
     def _argmax(self, x: Any) -> Any:
         found = x.max()
         if int((x == found).sum()) > 1:
-            raise Invalid("which one is the greatest is not said")
+            raise Invalid("argmax: several elements are the greatest")
         self._off(x, found)
         return x.argmax()
 
@@ -164,17 +164,17 @@ class Torch(Library):
         return x.floor()
 
     def look(self, value: Any) -> None:
-        """Refuse values that are not finite, or large."""
+        """Raise Invalid if a value is large or not finite."""
         if value.dtype.is_floating_point and value.numel():
             top = float(value.detach().abs().max())
             if not top < LARGEST:
-                raise Invalid(f"values up to {top}")
+                raise Invalid(f"a value is as large as {top}; expected less than {LARGEST}")
             self.top = max(self.top, top)
 
     def turn(self) -> None:
         self.turns += 1
         if self.turns > TURNS:
-            raise Invalid("too many turns")
+            raise Invalid(f"the loops have more than {TURNS} iterations")
 
 
 def array(value: Any) -> np.ndarray:

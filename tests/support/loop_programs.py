@@ -356,7 +356,7 @@ def check(case: Case) -> tuple[Seen, list[list[float]]]:
     Raises
     ------
     Invalid
-        The program has no meaning, or depends on the last digit.
+        The program has no defined result, or one that depends on rounding.
     """
     narrow, wide = Torch(wide=False), Torch(wide=True)
     try:
@@ -368,25 +368,25 @@ def check(case: Case) -> tuple[Seen, list[list[float]]]:
         raise Invalid(f"{type(error).__name__}: {error}") from error
     kinds = "float32" if "float32" in repr(case) or "F32" in repr(case) else "float64"
     if min(narrow.near, wide.near) < APART[kinds] * wide.top:
-        raise Invalid("hangs on the last digit")
+        raise Invalid("a comparison depends on rounding")
     bounds = []
     for a, b in zip(typed, truth, strict=True):
         bounds.append([])
         for x, y in zip(a, b, strict=True):
             top = max(1.0, float(np.abs(y).max(initial=0))) if y.dtype.kind == "f" else 0.0
             if not top < LARGEST:
-                raise Invalid("large")
+                raise Invalid(f"a result is as large as {top}; expected less than {LARGEST}")
             if y.dtype.kind != "f":
                 if x.shape != y.shape or (x != y).any():
-                    raise Invalid("hangs on the last digit")
+                    raise Invalid("an integer or bool depends on rounding")
                 bounds[-1].append(0.0)
                 continue
             if not np.isfinite(y).all():
-                raise Invalid("not finite")
+                raise Invalid("a result is not finite")
             moved = np.abs(x.astype(np.float64) - y).max(initial=0)
             bound = LOOSE[kinds] * max(top, wide.top) + 50 * float(moved)
             if bound > 0.02 * max(top, wide.top):
-                raise Invalid("ill-conditioned")
+                raise Invalid(f"ill-conditioned: a result may be off by {bound}")
             bounds[-1].append(bound)
     return truth, bounds
 
@@ -431,7 +431,7 @@ def run(case: Case) -> str | None:
 
 
 def _pushed(case: Case, truth: Seen, bounds: list[list[float]]) -> str | None:
-    """Check the directional derivative, which is the gradients' product with the direction."""
+    """Check jvp: the derivative along a direction is the gradients' product with the direction."""
     world = World(KRT, loops=True)
     krt.manual_seed(case["seed"])
     _make_states(case, world)
@@ -454,7 +454,7 @@ def _pushed(case: Case, truth: Seen, bounds: list[list[float]]) -> str | None:
 
 
 def _mapped(case: Case, truth: Seen, bounds: list[list[float]]) -> str | None:
-    """Check several calls under vmap, for programs without state, random or not."""
+    """Check several calls as one call under vmap, for programs without state or random numbers."""
     world = World(KRT, loops=True)
     calls = [{n: KRT.tensor(a, dtype) for n, _, dtype, a in _data(case, call)}
              for call in range(case["calls"])]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The true values that approximations are measured against, and the measure."""
+"""True values of functions, and the error of approximations in units in the last place."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ HAS_WIDE = np.finfo(np.longdouble).nmant > np.finfo(np.float64).nmant
 def erf(x: Array) -> Array:
     """Return the error function in the type of `x`, to a few units in its last place.
 
-    2 x / sqrt(pi) exp(-x**2) (1 + 2 x**2 / 3 (1 + 2 x**2 / 5 (1 + ...))): no term is negative.
+    It is 2 x / sqrt(pi) exp(-x**2) (1 + 2 x**2 / 3 (1 + 2 x**2 / 5 (1 + ...))), a series without
+    negative terms.
     """
     wide = np.minimum(np.abs(x), 7)
     square = 2 * wide * wide
@@ -40,7 +41,8 @@ def erf(x: Array) -> Array:
 def erfc(x: Array) -> Array:
     """Return 1 - erf(x) in the type of `x`, to a few units in its last place.
 
-    From 1 on the continued fraction exp(-x**2) / sqrt(pi) / (x + 1/2 / (x + 1 / (x + 3/2 / ...))).
+    For x of at least 1, it is the continued fraction
+    exp(-x**2) / sqrt(pi) / (x + 1/2 / (x + 1 / (x + 3/2 / ...))).
     """
     wide = np.clip(x, 1, 120)
     fraction = np.zeros_like(wide)
@@ -88,7 +90,7 @@ def lgamma(x: Array) -> Array:
 
 
 def promised(op: Op, x: Array) -> Array:
-    """Return `x` with numbers without promised relative accuracy replaced by others."""
+    """Return `x`, with numbers replaced for which the op promises no relative accuracy."""
     return np.abs(x) if op is Op.LGAMMA and x.dtype == np.float64 else x
 
 
@@ -119,11 +121,11 @@ NUMPY: dict[Op, Callable[..., Array]] = {
 
 
 def ulps(got: Array, truth: Array) -> Array:
-    """Return the distance in units of the last place of `truth` in the type of `got`.
+    """Return the distance of `got` and `truth`, in units in the last place of `truth`.
 
-    It is 0 where both are infinite or NaN. It is small where `truth` is so close to the greatest
-    finite number that infinity is right, too. A NaN or an infinity in the wrong place is infinitely
-    far.
+    The unit is that of the type of `got`. The distance is 0 where both are infinite or both NaN. It
+    is small where `got` is infinite and `truth` is close to the greatest finite number, since both
+    are right then. It is infinite where a NaN or an infinity is in the wrong place.
     """
     kind = np.finfo(got.dtype)
     wide = truth.dtype.type
@@ -141,7 +143,10 @@ def ulps(got: Array, truth: Array) -> Array:
 
 
 def same_special(got: Array, expected: Array) -> Array:
-    """Return whether NaN, infinities and zeros are at the expected positions, with signs."""
+    """Return, for each element, whether it is NaN, infinity or zero where that is expected.
+
+    The signs of infinities and zeros count, too.
+    """
     special = ~np.isfinite(expected) | (expected == 0)
     equal = (got == expected) & (np.signbit(got) == np.signbit(expected))
     return np.where(special, equal | (np.isnan(got) & np.isnan(expected)), np.isfinite(got))

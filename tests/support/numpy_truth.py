@@ -1,7 +1,8 @@
-"""The ops in NumPy: a library that rows of `tests/surface/tables` can be called with.
+"""Tensor operations in NumPy, under the names of kernelrt and torch.
 
-``row.call(NUMPY, *(peer(a) for a in arrays))`` computes a row in float64 without torch. A missing
-op raises :class:`AttributeError`; unsupported arguments raise :class:`Lacking`.
+``row.call(NUMPY, *(peer(a) for a in arrays))`` computes the call of a row of `tests/surface/tables`
+in float64, without torch. A missing operation raises :class:`AttributeError`; unsupported arguments
+raise :class:`Lacking`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Dim = int | tuple[int, ...] | None
 
 
 class Lacking(AttributeError):  # noqa: N818 - not an error: there is no truth
-    """NumPy has no truth for a call."""
+    """This module cannot compute the true result of a call."""
 
 
 class Peer(NDArrayOperatorsMixin):
@@ -389,7 +390,7 @@ class Peer(NDArrayOperatorsMixin):
 
     def embedding(self, weight: Peer, padding_idx: int | None = None) -> Peer:
         if padding_idx is not None:
-            raise Lacking("there is no gradient at padding_idx")
+            raise Lacking("padding_idx: NumPy has no gradients, so none can be left out there")
         return weight[self]
 
 
@@ -411,7 +412,7 @@ def _axes(x: Peer, dim: Any) -> Any:
 
 
 def _last(shape: Any) -> tuple[int, ...]:
-    """Return the last axes, as many as a shape has."""
+    """Return the numbers of the last axes, as many as a shape has."""
     return tuple(range(-np.size(shape), 0))
 
 

@@ -1,4 +1,4 @@
-"""Make a folder once a session, although several worker processes need it."""
+"""Folders that are made once in a session of tests and shared by its worker processes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Once:
     def __call__(self, name: str, make: Callable[[Path], object]) -> Path:
         """Return the folder `name`, which the first caller fills with ``make(folder)``.
 
-        `make` fills a folder that is renamed afterwards, so absolute paths in its files break.
-        Other processes wait for the first one. If `make` raises, nothing is kept, and the next
-        caller tries again.
+        Other processes wait for the first one. `make` gets a folder that is renamed afterwards, so
+        its files must not contain the folder's absolute path. If `make` raises, nothing is kept,
+        and the next caller tries again.
         """
         folder = self._root / name
         with (self._root / f"{name}.lock").open("w") as lock:

@@ -1,8 +1,9 @@
-"""One random call of one row, its values and its gradients, compared with torch.
+"""Random calls of operations (rows of `tests/surface/tables`), compared with torch.
 
-The truth is torch in float64 on exactly the numbers that the narrow tensors hold. The allowed error
-of a result is in units of the last place of its type: a few of them, or a few times torch's error
-in that type, or the effect of moving the inputs by half a unit.
+Values and gradients are compared. The truth is torch in float64, on exactly the numbers that the
+narrow tensors hold. The allowed error of a result is the largest of these: a few units in the last
+place of its type, a few times torch's own error in that type, and the effect of a change of the
+inputs by half a unit in the last place.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _LEAST = {name: float(torch.finfo(getattr(torch, name)).smallest_normal) for nam
 
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """Return gelu without the cancelling sum in which torch loses all digits of a small result."""
+    """Return gelu without the cancellation in which torch loses the digits of small results."""
     if approximate == "tanh":
         return x * torch.sigmoid(2 * (2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))
     return x * torch.special.erfc(-x * 0.5**0.5) * 0.5
@@ -66,7 +67,7 @@ _WIDE: Final = _Instead(torch, nn=_Instead(torch.nn, functional=_Instead(
 
 
 def _numbers(given: dict[str, Any]) -> np.ndarray:
-    """Return the elements as float64, int64 or bool, rounded to their type."""
+    """Return the elements of an input as float64, int64 or bool, rounded to the input's type."""
     dtype = given["dtype"]
     if dtype == "bool":
         return np.array(given["data"], bool).reshape(given["shape"])
@@ -137,7 +138,7 @@ def _torch_gradients(
 
 
 def _leaf(numbers: np.ndarray, dtype: str) -> krt.Tensor:
-    """Return a kernelrt tensor of numbers that the type represents exactly."""
+    """Return a kernelrt tensor of `numbers`, which the type represents exactly."""
     if dtype == "bfloat16":
         return krt.tensor(numbers).cast(dtype).realize()
     return krt.tensor(numbers.astype(dtype))
@@ -148,7 +149,7 @@ def _type(case: dict[str, Any]) -> str:
 
 
 def _moved(numbers: np.ndarray, dtype: str, seed: int) -> np.ndarray:
-    """Move each number by at most a unit of its last place, equal numbers of a tensor equally."""
+    """Change each number by at most a unit in its last place; equal numbers change equally."""
     levels, place = np.unique(numbers, return_inverse=True)
     signs = np.random.default_rng(seed).choice([-1, 1], levels.size)
     with np.errstate(all="ignore"):
@@ -176,7 +177,7 @@ def _array(out: Any) -> np.ndarray:
 
 
 def run(case: dict[str, Any], compared: Callable[[], None] = lambda: None) -> str | None:
-    """Return a description of an error, or None; call `compared` if a value is compared."""
+    """Return a description of a wrong result, or None; call `compared` if values are compared."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _run(case, compared)
@@ -213,7 +214,7 @@ def _run(case: dict[str, Any], compared: Callable[[], None]) -> str | None:
 
 
 def _unlike(case: dict[str, Any], got: Found, typed: Found, truth: Found) -> str | None:
-    """Compare dtypes and shapes, and results that are no floats."""
+    """Compare the dtypes and shapes of all results, and the values of those that are no floats."""
     for n, (g, p, t) in enumerate(zip(got[0], typed[0], truth[0], strict=True)):
         name = str(p.dtype).removeprefix("torch.")
         if g.dtype.name != name:
@@ -241,7 +242,7 @@ def _float64_by_default() -> Iterator[None]:
 
 
 def _refused(case: dict[str, Any], error: krt.KernelrtError) -> bool:
-    """Return whether an error is a documented decision."""
+    """Return whether kernelrt raises an error by design in a case that torch computes."""
     text = str(error)
     return any(words in text for words in (
         ", which holds ", "bools have no", "integers to the power", "cast the tensor",
@@ -252,7 +253,7 @@ def _refused(case: dict[str, Any], error: krt.KernelrtError) -> bool:
 
 
 def _wraps(case: dict[str, Any]) -> bool:
-    """Return whether torch replaces a number that the type cannot represent by another."""
+    """Return whether the call has a negative number, which torch wraps for an unsigned type."""
     unsigned = any(given["dtype"] == "uint8" for given in case["inputs"])
     comparison = re.search(
         r"(==|!=|<=?|>=?) -\d|-\d+ (==|!=|<=?|>=?)|(clamp|clip|imum)\(.*-\d", case["call"]
@@ -322,7 +323,7 @@ def _close(case: dict[str, Any], got: Found, typed: Found, truth: Found) -> str 
 
 
 def _rounded(case: dict[str, Any]) -> list[list[Any]]:
-    """Return results with each step rounded to the narrowest type, randomly up or down."""
+    """Return torch's results with each step rounded to the narrowest type, randomly up or down."""
     found = []
     for seed in range(SAMPLES):
         with Rounded(_narrowest(case), seed):
@@ -338,7 +339,10 @@ def _narrowest(case: dict[str, Any]) -> str:
 def _within(
     samples: list[np.ndarray], value: np.ndarray, exact: np.ndarray, dtype: str
 ) -> np.ndarray:
-    """Return where `value` is within rounding of `exact`, or infinite or NaN because of it."""
+    """Return where rounding explains the difference of `value` and `exact`.
+
+    It also explains an infinity or NaN, if a sample has one at the same position.
+    """
     with np.errstate(all="ignore"):
         finite = np.isfinite(samples)
         low = np.min(np.where(finite, samples, np.inf), 0)
@@ -359,7 +363,7 @@ _ADDING: Final = re.compile(
 
 
 def _lowered(case: dict[str, Any]) -> dict[str, Any]:
-    """Return the case with nearly infinite numbers made smaller."""
+    """Return the case with its greatest numbers made smaller, so that sums do not overflow."""
     inputs = []
     for given in case["inputs"]:
         data = given["data"]
@@ -371,7 +375,7 @@ def _lowered(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _overflows(case: dict[str, Any], dtype: str) -> bool:
-    """Return whether sums of a few of a case's numbers are infinite."""
+    """Return whether a case has numbers so large that the sum of a few of them overflows."""
     numbers = [_numbers(v).ravel() for v in case["inputs"] if v["dtype"] in _DIGITS]
     with np.errstate(all="ignore"):
         sizes = np.abs(np.concatenate(numbers)) if numbers else np.zeros(0)

@@ -1,4 +1,7 @@
-"""Draws random calls of rows of `tests/surface/tables`: sizes, layouts, types, elements, words."""
+"""Draws random calls of operations (rows of `tests/surface/tables`).
+
+Drawn are sizes, memory layouts, dtypes, elements, and words in the call.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ MOST, WORK = 20_000, 1_000_000
 
 
 def generate(rng: Rng) -> dict[str, Any]:
-    """Draw a case: the name of a row, its call, and the construction of its operands."""
+    """Draw a case: the name of a row, its call, and how to make its operands."""
     names = drawn()
     while True:
         case = of_row(names[int(rng.integers(len(names)))], rng)
@@ -44,12 +47,12 @@ def drawn() -> tuple[str, ...]:
 
 @functools.cache
 def by_name() -> dict[str, Row]:
-    """Return rows by the names of their table and their own."""
+    """Return all rows by name: the name of the table, a hyphen, and the row's own name."""
     return {f"{table}-{row.name}": row for table, row in rows.templates()}
 
 
 def row_of(case: dict[str, Any]) -> Row:
-    """Return the row of a case, with its words and axes."""
+    """Return the row of a case, with the words and axes that were drawn for the case."""
     row = by_name()[case["row"]]
     return rows.settled(row, np.random.default_rng(case["seed"]), case["rank"], spread=True)
 
@@ -59,7 +62,7 @@ def _pick(rng: Rng, items: Any) -> Any:
 
 
 def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
-    """Draw a case of one row; None if it would be too large, or too small for its indices."""
+    """Draw a case of one row. Return None if it is too large, or too small for its indices."""
     case: dict[str, Any] = {
         "row": name, "seed": int(rng.integers(2**31)), "rank": int(rng.integers(0, 5)),
     }  # fmt: skip
@@ -119,9 +122,9 @@ def _input(
     row: Row, spec: In | Index | Bool, shape: Shape, dtype: str, of: dict[str, int], rng: Rng,
     unequal: bool,
 ) -> dict[str, Any]:
-    """Draw the elements of a base, and the text that makes the operand from it.
+    """Draw the elements of an array, and the text of a view of it that is the operand.
 
-    `unequal`: draw no operand in which numbers are repeated.
+    If `unequal` is set, the operand repeats no elements.
     """
     layout, rank = _pick(rng, [w for w in LAYOUTS if not (unequal and w == "expanded")]), len(shape)
     base, way = shape, ""

@@ -1,4 +1,4 @@
-"""The folder of the package that is tested; a checkout's folder is called kernelrt, too."""
+"""The folder of the package that is tested. (A checkout's folder may be called kernelrt, too.)"""
 
 from __future__ import annotations
 

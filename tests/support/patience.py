@@ -1,4 +1,4 @@
-"""Wait for an event, with a limit that no busy machine reaches."""
+"""Waits for an event, with a time limit so long that even a busy machine does not reach it."""
 
 from __future__ import annotations
 

@@ -30,9 +30,10 @@ def source(
     element: str = "i64",
     split: bool = False,
 ) -> str:
-    """Return IR of `out[i] = body` for i below `count` (a number, or a variable's name).
+    """Return LLVM IR of a loop that computes `out[i]` by `body` for each i below `count`.
 
-    `body` names its result %r; it may use %i, the inputs %x1, %x2, ... and the variables %name.
+    `count` is a number, or the name of a variable. `body` is LLVM IR that names its result %r. It
+    may use %i, the inputs %x1, %x2, ..., and variables, such as %n.
     """
     lines = [f"define void @{name}(ptr %bufs, ptr %vals) {{", "entry:"]
     for slot in range(inputs + 1):

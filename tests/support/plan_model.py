@@ -1,9 +1,9 @@
 """Random plans, and an interpreter that computes their expected results.
 
-A case is plain data: storages, the buffers in them, operations, and uses of the finished plan.
-`check` runs it as a real plan and in the interpreter, which executes the operations one by one on
-NumPy arrays, and compares every byte that a user can see. `shrink` drops operations and steps as
-long as a case still fails.
+A case is plain data: storages, the buffers in them, operations, and uses of the finished plan (such
+as a run, or a new array for a storage). `check` runs a case as a real plan and in the interpreter,
+and compares every byte that a user can see. The interpreter executes the operations one by one on
+NumPy arrays. `shrink` leaves out operations and uses as long as a case still fails.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Step:
-    """An operation: `kind`, its buffers (destination first), and a number."""
+    """An operation: its kind, its buffers (the destination first), and a number."""
 
     kind: str
     places: tuple[int, ...]
@@ -207,7 +207,7 @@ class Model:
         return self.arrays[p.storage][p.start : p.start + p.count]
 
     def order(self) -> list[int]:
-        """Return the operations in the order of the given dependencies, otherwise as listed."""
+        """Return the operations in the listed order, except where dependencies need another one."""
         left = list(range(len(self.case.ops)))
         done: list[int] = []
         while left:
@@ -217,7 +217,7 @@ class Model:
         return done
 
     def run(self) -> bool:
-        """Run all operations; return success. A failure leaves kept storages unchanged."""
+        """Run all operations; return whether none failed. A failure leaves storages unchanged."""
         before = [a.copy() for a in self.arrays]
         if all(self.apply(i, self.case.ops[i]) for i in self.order()):
             return True
@@ -369,7 +369,7 @@ def check(case: Case, seed: int, reuse_memory: bool) -> None:
             real.plan.execute()
         except PlanReleasedError:
             continue
-        raise AssertionError("a released plan ran")
+        raise AssertionError("a plan ran after release_all_buffers(); expected PlanReleasedError")
 
 
 def _carry_out(
@@ -390,7 +390,7 @@ def _carry_out(
             real.plan.execute_with_vars(use[1])
         except VariableError:
             return
-        raise AssertionError(f"{use[1]} was accepted")
+        raise AssertionError(f"the plan accepted the values {use[1]}; expected VariableError")
     elif kind in ("poke", "rebind"):
         _exchange(use, real, model, rng)
     elif kind == "replicate":
@@ -476,7 +476,7 @@ def failure(case: Case, seed: int, reuse_memory: bool) -> str | None:
 
 
 def shrink(case: Case, seed: int, reuse_memory: bool) -> Case:
-    """Return the smallest failing case that leaving out operations and steps can reach."""
+    """Return a smaller case that still fails, made by leaving out operations and uses."""
     smaller = True
     while smaller:
         smaller = False

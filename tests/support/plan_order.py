@@ -27,8 +27,9 @@ _Span = tuple[int, int, bool]
 def check_order(plan: ExecutionPlan, lasting: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Raise AssertionError if `plan` lacks a required dependency.
 
-    If two operations touch a byte and one of them writes it, the later waits for the earlier. A
-    write between two of the addresses in `lasting` waits for all operations that may fail.
+    If two operations touch the same byte and one of them writes it, the later one must wait for the
+    earlier one. An operation that writes to an address range in `lasting` must wait for all
+    operations that may fail.
 
     Returns
     -------

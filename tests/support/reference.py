@@ -96,7 +96,7 @@ def _buffer(e: Evaluator, u: UOp) -> Array:
 
 def _bound(e: Evaluator, u: UOp, index: Array, size: Array) -> Array:
     if np.any((index < 0) | (index >= size)):
-        raise IndexBoundsError(f"index out of range: {index} for {size}")
+        raise IndexBoundsError(f"index {index} is out of range for an axis of size {size}")
     return index
 
 

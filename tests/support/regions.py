@@ -42,7 +42,7 @@ class Outer:
 
 
 def running_sum():
-    """Return a body of carry += x; y = carry, with the ports (carry, x, y)."""
+    """Return a loop body that computes carry += x and y = carry, with ports (carry, x, y)."""
     body = Body(3)
     carry, x, y = body.ports
     body.add(carry, carry, x)

@@ -57,9 +57,9 @@ class Rounded(TorchDispatchMode):
     seed : int
         Seed of the random rounding.
     alike : bool
-        Whether to round equal numbers equally. Then comparisons of equally computed numbers decide
-        as without rounding, and long sums are off by as much as separately rounded terms would make
-        them.
+        Whether to round equal numbers equally. Then numbers that are computed in the same way stay
+        equal, so comparisons of them do not depend on rounding. The errors of long sums are made as
+        large as if their terms had been rounded separately.
     """
 
     def __init__(self, dtype: str, seed: int, *, alike: bool = False) -> None:
@@ -105,7 +105,7 @@ class Rounded(TorchDispatchMode):
         return bool(torch.rand((), generator=self._chance) < 0.5)
 
     def _up(self, x: torch.Tensor) -> torch.Tensor:
-        """Return which elements to round up; of two numbers that differ only in sign, one is."""
+        """Return which elements to round up. Of a number and its negative, one is rounded up."""
         if not self._key:
             return torch.rand(x.shape, generator=self._chance, dtype=x.dtype) < 0.5
         mixed = x.abs().contiguous().view(torch.int64) * self._key
@@ -116,13 +116,16 @@ class Rounded(TorchDispatchMode):
         return float(self._round(torch.tensor(x, dtype=torch.float64)))
 
     def _as_floats(self, x: Any) -> Any:
-        """Return integers as floats, before they are summed as floats."""
+        """Return integers as rounded floats, since torch converts them before it sums them."""
         if not isinstance(x, torch.Tensor) or x.is_floating_point():
             return x
         return self._round(x.double())
 
     def _off(self, out: torch.Tensor, args: Any) -> torch.Tensor:
-        """Perturb a sum of many terms by the root of their number; sums of few digits are exact."""
+        """Perturb a sum of many terms by a rounding error times the root of their number.
+
+        A sum that is exact in the narrow type, such as one of small integers, stays as it is.
+        """
         terms = [x for x in args if isinstance(x, torch.Tensor) and x.numel()]
         quarters = all(torch.equal(x * 4, (x * 4).round()) for x in [*terms, out])
         if not out.numel() or (quarters and out.abs().max() < 2.0 ** (self._digits - 4)):
@@ -133,7 +136,10 @@ class Rounded(TorchDispatchMode):
         return self._round(out + torch.where(self._up(out), off, -off))
 
     def _nudged(self, x: torch.Tensor) -> torch.Tensor:
-        """Perturb a sum of one term, which may stand for several separately rounded ones."""
+        """Perturb a sum of a single term.
+
+        The term may stand for several that another order of steps would round separately.
+        """
         return x * (1 + 2.0 ** -(self._digits + 1)) if self._takes(x) else x
 
     def _round(self, x: torch.Tensor) -> torch.Tensor:

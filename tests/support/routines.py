@@ -1,4 +1,4 @@
-"""Results of routines in NumPy; the unused rest of a row is unspecified."""
+"""Results of C routines, computed in NumPy. The unused rest of a row may have any content."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Chooses the cases of each test function that a run takes.
 
-A parametrized function may have a thousand cases. They are split into parts of three or a few more
-cases, or of as many as its marker ``cases(n)`` says. A run takes one part, drawn by the hash of the
-commit. So a function with 30 cases runs each of them every ten commits on average; one with up to
-five cases always runs all. A slow test with the marker ``cases(1 / 4)`` runs every fourth time.
+A parametrized function may have a thousand cases. They are split into parts of about three cases,
+or of ``n`` cases if the function has the marker ``cases(n)``. A run takes one part, drawn by the
+hash of the commit. So for a function with 30 cases, each case runs once in ten commits on average.
+A function with up to five cases always runs all of them. A slow test with the marker
+``cases(1 / 4)`` runs every fourth time.
 """
 
 from __future__ import annotations
@@ -85,14 +86,15 @@ def commit() -> str:
 
 
 def number(text: str) -> int:
-    """Return the number that `text` stands for, the same on every machine and in every process."""
+    """Return a hash of `text` that is the same on every machine and in every process."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def ranks(cases: Sequence[T], parts: int, draw: int, name: str) -> list[int]:
-    """Return, for each case, the number of draws until it is in the drawn part: 0 for this one.
+    """Return, for each case, how many draws later it is in the drawn part: 0 if it is now.
 
-    Neighbors tend to be similar, so a part has every n-th case of a shuffle that `name` seeds.
+    Neighboring cases tend to be similar. So the cases are shuffled, with `name` as the seed, before
+    they are divided into parts.
     """
     order = list(range(len(cases)))
     if parts > 1:
@@ -110,7 +112,9 @@ def chosen(
     *,
     whole: Callable[[pytest.Item], bool],
 ) -> dict[pytest.Item, int]:
-    """Return the rank of each item: a run that takes N times the usual number takes ranks below N.
+    """Return the rank of each item. A run takes the items of rank 0.
+
+    A run that shall take N times as many items takes those of rank below N.
 
     Parameters
     ----------
@@ -178,7 +182,7 @@ def touched_by(paths: Iterable[str]) -> set[str]:
 
 
 def _git(since: str, *arguments: str) -> str:
-    """Return what git prints in the checkout."""
+    """Return what a git command prints in this checkout."""
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Every scalar op, reduction and update in NumPy: one table for all evaluators.
+"""Every scalar op, reduction and update of the IR in NumPy: one table for all evaluators.
 
 bfloat16 values are held in float32. Every op rounds once, including FMA.
 """
@@ -99,7 +99,7 @@ def evaluate(node: UOp, env: Mapping[UOp, Array]) -> Array:
 
 
 def _rare(u: UOp, condition: Array, usual: Array, *inputs: Array) -> Array:
-    """Compute the cold-path value of all lanes; keep it where the condition holds."""
+    """Return the value of a COLD node: the rare value where the condition holds."""
     leaves = [n for n in toposort([u.arg]) if n.op is Op.VAR]
     return np.where(condition, evaluate(u.arg, {n: inputs[n.arg[0]] for n in leaves}), usual)
 

@@ -1,4 +1,4 @@
-"""Random programs with sizes, rows and branches that change between passes, compared with torch.
+"""Random programs whose sizes, rows and branches change from pass to pass, compared with torch.
 
 A case is plain data: ``{"lines": [...], "sizes": [3, 4, 5, 2], "grad": false, "jit": false}``. A
 line is text in which `L` is the library, `n` the size of the pass, `i` a number below it and
@@ -251,7 +251,7 @@ def run(library: Any, case: Case, given: dict[str, Any], n: int, i: int) -> dict
 def _computed(
     library: Any, case: Case, given: dict[str, Any], n: int | None, i: int
 ) -> dict[str, Any]:
-    """Run the lines; without `n`, it is the size of `b`, and arguments are not written."""
+    """Run the lines. Without `n`, the size of `b` is used, and arguments are not written to."""
     if n is None:
         given = {k: v * 1 for k, v in given.items()}
     if case["grad"]:

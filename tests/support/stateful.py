@@ -398,8 +398,8 @@ class _Kernelrt(_World):
 def run(case: Case) -> str | None:
     """Return a description of a failure, or None.
 
-    A refusal that says how to keep a gradient ends the program; it is right only if the gradient
-    was in fact not kept.
+    kernelrt may refuse to read a gradient that a jitted function did not keep; its error says how
+    to keep it. Such an error ends the program. It is a failure if the gradient was in fact kept.
     """
     ours, theirs = _Kernelrt(case), _Torch(case)
     for i, action in enumerate(case.actions):

@@ -1,4 +1,4 @@
-"""Finds out which kernelrt the tests import, and whether it is that of the checkout."""
+"""Checks that the tests import the kernelrt of this checkout."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NATIVE = (".pyx", ".pxd", ".c", ".h")
 
 
 def check_import() -> None:
-    """Import kernelrt before any test does.
+    """Import kernelrt before any test does, and check that it is that of this checkout.
 
     Raises
     ------
     pytest.UsageError
-        kernelrt cannot be imported, or the installed one differs from the checkout.
+        kernelrt cannot be imported, or the imported package differs from the checkout.
     """
     try:
         package = importlib.import_module("kernelrt")
@@ -32,8 +32,8 @@ def check_import() -> None:
         more = f" and {len(differing) - 1} more files" if len(differing) > 1 else ""
         raise pytest.UsageError(
             f"the tests would import kernelrt from {folder}, which differs from this checkout in "
-            f"{differing[0]}{more}; run `pip install -e .` to test the checkout, or "
-            "`pip install .` to install it again"
+            f"{differing[0]}{more}; run `pip install -e .` to test the files of the checkout, or "
+            "`pip install .` to install them again"
         )
 
 

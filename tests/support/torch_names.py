@@ -124,7 +124,7 @@ def public(place: str) -> list[str]:
 
 
 def _alike(theirs: Any, ours: Any) -> bool:
-    """Return whether our object can replace theirs: not a module for a class, for example."""
+    """Return whether our object can replace theirs (a module cannot replace a class)."""
     if inspect.ismodule(theirs) or inspect.ismodule(ours):
         return inspect.ismodule(theirs) and inspect.ismodule(ours)
     return callable(ours) if callable(theirs) else ours is not None or theirs is None

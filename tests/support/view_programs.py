@@ -289,7 +289,7 @@ def _eager(p: Program, ours: bool) -> list[np.ndarray[Any, Any]]:
 
 
 def _called(wrap: Callable[[Any], Any], inside: bool, p: Program) -> list[np.ndarray[Any, Any]]:
-    """Call a function three times that changes state, or tensors that it makes."""
+    """Call a function three times. It changes state, or tensors that it makes itself."""
     state = p.fresh()
     if p.library is krt:
         krt.realize(*state)
@@ -313,7 +313,7 @@ def given_inside(library: Any, x: Any, shape: Shape, seed: int) -> Any:
 
 
 def _scanned(p: Program, ours: bool, *, state: bool) -> list[np.ndarray[Any, Any]]:
-    """Run three iterations of a loop that carries the tensors, or changes them as state."""
+    """Run three iterations of a loop. It carries the tensors, or changes them as state."""
     starts = p.fresh()
     xs = p.library.arange(3).float()
     if not ours:
@@ -334,7 +334,7 @@ def _scanned(p: Program, ours: bool, *, state: bool) -> list[np.ndarray[Any, Any
 
 
 def _mapped(p: Program, ours: bool) -> list[np.ndarray[Any, Any]]:
-    """Run three batch elements under vmap."""
+    """Run the program under vmap, on a batch of three."""
     batches = [p.library.stack([t, t * 2, t - 1]) for t in p.fresh()]
 
     def one(*members: Any) -> Any:
@@ -348,7 +348,7 @@ def _mapped(p: Program, ours: bool) -> list[np.ndarray[Any, Any]]:
 
 
 def _differentiated(wrap: Callable[[Any], Any], p: Program) -> list[np.ndarray[Any, Any]]:
-    """Return a loss of all tensors, which are made of leaves, and its gradients."""
+    """Return a loss of all tensors, and its gradients by the leaves that they are made of."""
     leaves = [t.requires_grad_() for t in p.fresh()]
 
     def step(c: Any) -> Any:

@@ -15,7 +15,7 @@ __all__ = ["lines_run"]
 def lines_run(call: Callable[[], object], most: int | None = None) -> int:
     """Return the number of Python lines that `call` runs on this thread.
 
-    Above `most` an AssertionError ends it, so that endless work fails.
+    If it runs more than `most` lines, raise AssertionError, so that an endless call fails.
     """
     count = 0
 
@@ -24,7 +24,7 @@ def lines_run(call: Callable[[], object], most: int | None = None) -> int:
         if event == "line":
             count += 1
             if most is not None and count > most:
-                raise AssertionError(f"more than {most} lines were run")
+                raise AssertionError(f"the call ran more than {most} lines of Python")
         return local
 
     before = sys.gettrace()
