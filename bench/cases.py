@@ -1,4 +1,4 @@
-"""Case and Side: a comparison, and its contenders, which do the same work."""
+"""Case, a comparison of libraries, and Side, one of the libraries' ways to do the same work."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ OURS = "kernelrt"
 
 
 class PeerMissingError(Exception):
-    """A peer is not installed; the message says what to install."""
+    """A library to compare with is not installed. The message says what to install."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """A contender.
+    """One side of a comparison: a library that does the work.
 
     Attributes
     ----------
     name : str
         Name in the table.
     make : callable
-        Builds and warms up the contender; returns the call to time. The call returns the result as
-        a NumPy array or a float, so that sides can be compared.
+        Builds and warms up the side, and returns the call to time. The call returns its result as a
+        NumPy array or a float, so that the results of the sides can be compared.
     enter : callable
-        Called, untimed, before each block of timed calls; sets process-wide options such as the
-        number of threads.
+        Called before each block of timed calls, and not timed. It sets options of the process, such
+        as the number of threads.
     needs : tuple of str
         Modules that must be importable.
     calls : int
-        Units of work per call; times are divided by it.
+        Number of units of work in a call. Times are divided by it.
     limit : bool
-        Whether this is a machine limit instead of a contender; its result is not compared.
+        Whether the side shows a limit of the machine, such as the time of a copy. The result of
+        such a side is not compared with the others.
     """
 
     name: str
@@ -44,13 +45,13 @@ class Side:
     limit: bool = False
 
     def build(self) -> Call:
-        """Import the needed modules, build the contender and warm it up."""
+        """Import the needed modules, build the side and warm it up."""
         for module in self.needs:
             try:
                 importlib.import_module(module)
             except ImportError as error:
                 raise PeerMissingError(
-                    f"{self.name}: {module} is not installed; pip install -e '.[bench]'"
+                    f"{self.name}: {module} is not installed; run pip install -e '.[bench]'"
                 ) from error
         self.enter()
         return self.make()
@@ -63,15 +64,16 @@ class Case:
     Attributes
     ----------
     name : str
-        Short name, for test ids.
+        Short name, for the ids of tests.
     title : str
         Title in the table.
     sides : tuple of Side
-        Contenders; the first is kernelrt.
+        The sides; the first is kernelrt.
     unit : int
         Repetitions of the measured work per call, for example 1,000 kernels in a plan.
     aim : float
-        Target ratio: best peer's time over ours.
+        Target for the ratio of the best peer's time to kernelrt's time. For example, 2 means that
+        kernelrt should be twice as fast.
     tolerance : float
         Allowed difference of results between sides, relative to their largest value.
     """

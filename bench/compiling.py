@@ -1,9 +1,10 @@
 """Measures the first call of each operation: graph building, scheduling, compilation.
 
-``python -m bench.compiling [words]`` in a checkout measures all rows of tests/surface/tables, or
-those with one of the words in their names, each in its own process without compiled kernels. It
-prints seconds of processor time, which other load hardly changes: for the values, and for the first
-gradient after them. Nothing is stored.
+``python -m bench.compiling [words]`` in a checkout measures all operations (the rows of
+tests/surface/tables), or those with one of the words in their names. Each is measured in a process
+of its own, without compiled kernels. The program prints seconds of processor time, which other load
+hardly changes: those until the values are known, and those for the first gradient after that.
+Nothing is stored.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def first_calls(row: Any) -> tuple[float, float]:
 
 
 def apart(row: Any) -> tuple[float, float]:
-    """Call a row in a fork, which starts without compiled kernels."""
+    """Call a row in a forked process, which starts without compiled kernels."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def build(request: pytest.FixtureRequest) -> Iterator[Build]:
-    """Build a side; its group in pytest-benchmark's table is the case.
+    """Build a side. In pytest-benchmark's table, the sides of a case are one group.
 
-    Times are divided by the units of work per call, as in the tables of bench.report, since one
-    call of the bare loop repeats the work of a plan many times.
+    Times are divided by the units of work in a call, as in the tables of bench.report. (One call of
+    the bare C loop, for example, repeats the work of a plan many times.)
     """
     names = getattr(request.node, "callspec", None)
     if "benchmark" not in request.fixturenames or names is None:

@@ -1,9 +1,9 @@
 """Measure two processes of two threads each on the same two cores.
 
-``python -m bench.crowded [seconds]`` in a checkout. Each process trains a small network, or
-multiplies matrices, for this many seconds. The table shows calls per second: of one process alone,
-and of each of two processes at a time. Two programs on one machine look like this, and test runs
-with one worker per core.
+Run ``python -m bench.crowded [seconds]`` in a checkout. Each process trains a small network, or
+multiplies matrices, for this many seconds. The table shows calls per second: of one process that
+runs alone, and of each of two processes that run at the same time. This is the situation of two
+programs on one machine, or of tests with one worker per core.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def child(name: str, seconds: float) -> None:
 
 
 def rate(name: str, processes: int, seconds: float) -> float:
-    """Return calls per second of each of `processes` concurrent processes, on average."""
+    """Return the calls per second of one of `processes` concurrent processes, on average."""
     code = f"from bench.crowded import child; child({name!r}, {seconds})"
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(THREADS))
     children = [

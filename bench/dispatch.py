@@ -25,7 +25,7 @@ REPEATED_KERNELS = 100_000
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Compile dispatch.c with the system's compiler; the code stays loaded."""
+    """Compile dispatch.c with the system's compiler, and load it."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "dispatch.so")
@@ -40,7 +40,7 @@ def library() -> ctypes.CDLL:
 
 
 class Chain:
-    """`n` kernels, each with its own memory: addresses for both sides, and the memory itself."""
+    """`n` kernels with memory of their own: the addresses that both sides use, and the memory."""
 
     def __init__(self, entry: str, n: int) -> None:
         self.n = n

@@ -1,9 +1,9 @@
 """Random programs without jit whose sizes, rows and branches change between iterations.
 
-``python -m bench.drawn --programs 200`` runs programs of tests/support/size_programs.py with
-kernelrt and PyTorch, one thread each. A pass goes through all sizes of a program once. It prints
-the times of the first pass, the second, and all later ones, as multiples of PyTorch's processor
-time.
+``python -m bench.drawn --programs 200`` runs 200 programs of tests/support/size_programs.py with
+kernelrt and with PyTorch, on one thread. A pass goes through all sizes of a program once. The
+output shows the processor time of the first pass, of the second, and of all later passes, as
+multiples of PyTorch's.
 """
 
 from __future__ import annotations

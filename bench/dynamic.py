@@ -1,9 +1,9 @@
-"""The overhead of a size known only at run time over plans compiled for the fixed size.
+"""The overhead of sizes that are known only at run time, compared with code for a fixed size.
 
-Both sides are kernelrt. The limit holds for bandwidth-bound kernels and matrix products: code
-compiled once for all sizes may take at most 15% longer than code compiled for each size. Further
-cases are losses and gradients of models in jitted functions, with the bounds of an axis that became
-dynamic with its third size.
+Both sides are kernelrt. The target is that code compiled once for all sizes takes at most 15%
+longer than code compiled for each size. The cases are bandwidth-bound kernels, matrix products, and
+losses and gradients of models in jitted functions. One axis of these models' inputs has the bounds
+of an axis that has become dynamic with its third size.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def plan(function: Callable[[Any], Any], size: int, *, dynamic: bool) -> Call:
-    """Prepare a plan; its variable keeps the value that it gets here."""
+    """Prepare a plan. If it is dynamic, all calls run it with the given size."""
     import kernelrt as krt
 
     rows = np.random.default_rng(0).standard_normal((LARGEST, WIDTH)).astype(np.float32)

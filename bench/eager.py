@@ -113,7 +113,7 @@ def torch_schedule() -> Call:
 
 
 def kernelrt_rows() -> Call:
-    """Build a read of one row of a table, doubled and written to another; rows take turns."""
+    """Build a call that writes twice a row of a table to another row; rows take turns."""
     import kernelrt as krt
 
     source = krt.tensor(_table()).realize()
@@ -212,7 +212,7 @@ def torch_sync() -> Call:
 
 
 def advantages(library: str) -> Call:
-    """Build the advantages of a rollout, backwards, row by row; it returns all of them."""
+    """Build the advantages of a rollout, computed backwards row by row; the call returns all."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(2)
     rewards, values = (lib.tensor(rng.random((STEPS, 1), np.float32)) for _ in range(2))
@@ -230,7 +230,7 @@ def advantages(library: str) -> Call:
 
 
 def growing(library: str) -> Call:
-    """Build attention over one more row in each call, up to MOST_ROWS; it returns the last row."""
+    """Build attention over one row more in each call, up to MOST_ROWS; it returns the last row."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(3)
     x = lib.tensor(rng.standard_normal((MOST_ROWS, HIDDEN), np.float32))
@@ -246,7 +246,7 @@ def growing(library: str) -> Call:
 
 
 def batches(library: str) -> Call:
-    """Build an SGD step of a layer over a batch of a different size each time."""
+    """Build an SGD step of a layer, for a batch of a different size in each call."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(4)
     x = lib.tensor(rng.standard_normal((ROWS, FEATURES), np.float32))
@@ -266,7 +266,7 @@ def batches(library: str) -> Call:
 
 
 def carried(library: str) -> Call:
-    """Build a step of a state that passes from call to call; each call reads a number from it."""
+    """Build a step of a state, which the next call continues; each call reads a number from it."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(5)
     weight = lib.tensor(rng.standard_normal((HIDDEN, HIDDEN), np.float32) / 8)
@@ -280,7 +280,7 @@ def carried(library: str) -> Call:
 
 
 def denoised(library: str) -> Call:
-    """Build a sampler: steps of a small network over points, without reading values between."""
+    """Build a sampler: steps of a small network on points; no value is read between the steps."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(6)
     first, second = (lib.tensor(rng.standard_normal(shape, np.float32) / 8)
@@ -301,7 +301,10 @@ def denoised(library: str) -> Call:
 
 
 def tabular(library: str) -> Call:
-    """Build Q-learning of one transition, with index tensors; it returns the state's maximum."""
+    """Build Q-learning of one transition, with index tensors.
+
+    The call returns the greatest value of the state.
+    """
     lib = importlib.import_module(library)
     rng = np.random.default_rng(7)
     values = lib.zeros(ROWS, FEATURES)
@@ -372,7 +375,7 @@ def copied(library: str) -> Call:
 
 
 def _compile_at_once() -> None:
-    """Compile graphs at once; bench.drawn measures new graphs."""
+    """Compile each graph when it is first computed; bench.drawn measures new graphs."""
     from kernelrt.tensor.eager.plan_cache import plans
 
     plans.interprets = False
@@ -380,7 +383,7 @@ def _compile_at_once() -> None:
 
 @functools.cache
 def cases() -> tuple[Case, ...]:
-    """Return the comparisons. An aim of 0.5 is half of torch's speed."""
+    """Return the comparisons. (An aim of 0.5 means half of torch's speed.)"""
 
     def sides(ours: Any, theirs: Any) -> tuple[Side, ...]:
         return (

@@ -1,4 +1,4 @@
-"""Whole epochs over data in memory: as one call, the kernels alone, and loops over batches."""
+"""Epochs over data in memory: in one call, in loops over batches, and their kernels alone."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def steps() -> int:
 def _step() -> Any:
     """Return the jitted step of the shared model, with its initial state.
 
-    All sides share one model. Gradients that stay zero for long make momentum subnormal, which is
-    slow; sides that are timed alternately should meet the same numbers.
+    All sides train the same model. If gradients stay zero for long, momentum becomes subnormal,
+    which is slow. Sides that are timed in turns should all meet such numbers, or none.
     """
     from kernelrt import nn
 
@@ -101,7 +101,7 @@ def loop() -> Call:
 
 
 def kernels(*, epochs: int = EPOCHS) -> Call:
-    """Build one launch table with the kernels of all steps of an epoch, and nothing between."""
+    """Build one launch table with the kernels of all steps of an epoch, and nothing else."""
     from kernelrt._dispatch import FOLLOWS, PlanCore
 
     step = _step()
@@ -137,7 +137,7 @@ def kernels(*, epochs: int = EPOCHS) -> Call:
 
 
 def torch_loop(*, fused: bool) -> Call:
-    """Build a loop in PyTorch over batches in precomputed orders."""
+    """Build a PyTorch loop over batches, whose orders are computed beforehand."""
     import torch
     from torch import nn
 

@@ -1,8 +1,9 @@
 """The time to import kernelrt and its peers, each in a fresh interpreter.
 
-``python -m bench.importing [runs]`` in a checkout prints the time that kernelrt adds to an import
-of NumPy, in milliseconds. Both imports start alternately, with existing byte code. The two numbers
-are differences of the shortest and of the median times. Other load on the machine lengthens both.
+``python -m bench.importing [runs]`` in a checkout prints how many milliseconds the import of
+kernelrt takes longer than that of NumPy alone. Interpreters with both imports start in turns, with
+existing byte code. Two numbers are printed: the difference of the shortest times, and that of the
+median times. Other load on the machine makes both greater.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ RUNS = 25
 
 
 def fresh(modules: str, env: dict[str, str] | None = None) -> Call:
-    """Start an interpreter that imports `modules`."""
+    """Build a call that starts an interpreter which imports `modules`."""
     command = [sys.executable, "-c", f"import {modules}"]
 
     def call() -> object:
@@ -39,14 +40,14 @@ def fresh(modules: str, env: dict[str, str] | None = None) -> Call:
 
 
 def cases() -> tuple[Case, ...]:
-    """Return one case: an import in a fresh interpreter, with the start of Python."""
+    """Return one case: an import in a fresh interpreter. Its time includes the start of Python."""
     sides = [Side(OURS, functools.partial(fresh, "kernelrt"))]
     sides += [Side(f"{m}", functools.partial(fresh, m), needs=(m,)) for m in PEERS]
     return (Case("import", "python -c 'import ...'", tuple(sides)),)
 
 
 def added(runs: int) -> tuple[float, float]:
-    """Return the seconds that kernelrt adds to NumPy: by shortest and by median times."""
+    """Return the seconds that kernelrt adds to an import of NumPy: by shortest and median times."""
     with tempfile.TemporaryDirectory() as folder:
         env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         env["PYTHONPYCACHEPREFIX"] = folder

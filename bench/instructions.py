@@ -1,9 +1,9 @@
 """Count the instructions of matrix products for arm64, which needs no arm64 machine.
 
-``python -m bench.instructions`` prints a row for each product: what its inner loop consists of, and
-the greatest part of a processor's peak that the loop can reach. What limits it are the
-multiply-adds, loads and instructions that the processor starts in a cycle. Latencies and caches are
-not counted.
+``python -m bench.instructions`` prints a row for each product: the instructions of its inner loop,
+and the greatest fraction of a processor's peak that the loop can reach. This fraction follows from
+the number of multiply-adds, loads and instructions that the processor can start in a cycle.
+Latencies and caches are left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOAD = re.compile(r"\bld\w+")
 
 
 class Processor(NamedTuple):
-    """Issue rates of a processor: instructions a cycle, on vectors of 128 bits."""
+    """Issue rates of a processor: how many instructions on 128-bit vectors it starts in a cycle."""
 
     name: str
     multiply_adds: int
@@ -57,7 +57,7 @@ class Counts(NamedTuple):
     instructions: int
 
     def peak(self, processor: Processor) -> float:
-        """Return the greatest part of the peak that the loop can reach."""
+        """Return the greatest fraction of the peak that the loop can reach."""
         least = self.multiply_adds / processor.multiply_adds
         cycles = max(
             least, self.loads / processor.loads, self.instructions / processor.instructions

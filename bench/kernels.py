@@ -33,9 +33,9 @@ class Kernel:
     shapes : tuple of shapes
         Shapes of the float32 arguments.
     kernelrt, torch, jax, numpy : callable
-        Takes arrays of the framework.
+        Functions of the computation. Each takes arrays of its framework.
     tolerance : float
-        See Case.
+        As for :class:`~bench.cases.Case`.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Kernel:
 
 
 def kernelrt_call(kernel: Kernel) -> Call:
-    """Build a jitted function; arguments are bound, not copied."""
+    """Build a call of a jitted function. Its arguments are bound once, so no call copies them."""
     import kernelrt as krt
 
     function = krt.jit(kernel.kernelrt)

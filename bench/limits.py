@@ -1,7 +1,7 @@
 """Kernels compared with peers and with the limits of the machine, on one and two threads.
 
-A case is one computation with one number of threads. For bandwidth-bound work, a copy of the same
-number of bytes is a side, as the lower limit of the time.
+A case is one computation with one number of threads. For bandwidth-bound work, one side is a copy
+of the same number of bytes: no implementation can take less time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Work:
     gradient : bool
         Whether to compute the gradients of the result's sum by all floating arguments, too.
     copied : int
-        Bytes to read and write; 0 if a copy is not the limit.
+        Number of bytes that are read and written; 0 if a copy does not limit the time.
     aim : float or None
         See Case.
     tolerance : float
@@ -173,7 +173,7 @@ def _numpy(work: Work) -> Call:
 
 
 def _copy(nbytes: int) -> Call:
-    """Build a copy that reads half of `nbytes` and writes half."""
+    """Build a copy that reads half of `nbytes` and writes the other half."""
     import torch
 
     source, target = torch.ones(nbytes // 8), torch.ones(nbytes // 8)

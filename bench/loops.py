@@ -1,8 +1,9 @@
 """Loops in plans: cost of an iteration, recurrent layers over many steps, and single steps.
 
-``python -m bench.loops`` prints the cost of an iteration of one small kernel. It also prints the
-compile time of an LSTM's training step for 128 and for 1,024 steps, and of a Python loop over 256
-and over 1,024 rows, each with an empty cache. ``python -m bench.report loops`` compares.
+``python -m bench.loops`` prints the cost of an iteration with one small kernel. It also prints
+compile times with an empty cache: of an LSTM's training step over 128 and over 1,024 steps, and of
+a Python loop over 256 and over 1,024 rows. ``python -m bench.report loops`` compares kernelrt with
+other libraries.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def lstm_jax(steps: int) -> Call:
 
 
 def advantages(steps: int) -> Call:
-    """Build generalized advantages of an episode: each step reads rows and assigns one."""
+    """Build the generalized advantages of an episode: each step reads rows and assigns one."""
     import kernelrt as krt
 
     @krt.jit
@@ -175,7 +176,7 @@ def advantages(steps: int) -> Call:
 
 
 def stream() -> Call:
-    """Build one step of a GRU at batch 1, from NumPy to NumPy; the state stays in the plan.
+    """Build one step of a GRU at batch 1, from a NumPy array to one. The state stays in the plan.
 
     The weights are constants, as in ONNX Runtime's model.
     """
@@ -289,7 +290,7 @@ def _best(call: Call, times: int = 50) -> float:
 
 
 def turn_ns() -> tuple[float, float]:
-    """Return nanoseconds of an iteration of one small kernel, and of its launch in a plan."""
+    """Return the nanoseconds of a loop iteration with one small kernel, and of its plain launch."""
     few, many = small(2000), small(20000)
     few(), many()
     whole = (_best(many) - _best(few)) / 18000

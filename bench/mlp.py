@@ -11,7 +11,7 @@ from bench.peers import jax_side, kernelrt_side, numpy_side, onnx_side, torch_si
 
 
 def inference(network: Network, name: str, title: str, aim: float) -> Case:
-    """Compare forward passes, NumPy to NumPy."""
+    """Compare forward passes, from a NumPy array to a NumPy array."""
     sides = (
         Side(OURS, functools.partial(kernelrt_side.inference, network)),
         *(
@@ -35,7 +35,7 @@ def inference(network: Network, name: str, title: str, aim: float) -> Case:
 
 
 def training(network: Network, name: str, title: str, aim: float) -> Case:
-    """Compare forward, backward and Adam step, NumPy to the loss as a float."""
+    """Compare training steps (forward, backward, Adam), from NumPy arrays to the loss, a float."""
     sides = (
         Side(OURS, functools.partial(kernelrt_side.training, network)),
         *(

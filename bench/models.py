@@ -53,7 +53,8 @@ class Model:
     name, title : str
         Short name, and title in the table.
     shapes : dict
-        Shapes of the parameters; a name that ends in ``bias`` starts at 0, in ``gain`` at 1.
+        Shapes of the parameters. A parameter whose name ends in ``bias`` starts at 0, one whose
+        name ends in ``gain`` at 1.
     batch : callable
         Returns the arrays of one batch, the same each time.
     loss : callable
@@ -63,7 +64,8 @@ class Model:
     aim : float
         See Case.
     products : float
-        Floating-point operations of the matrix products of a step; 0 if other work matters, too.
+        Number of floating-point operations in the matrix products of a step; 0 if other work takes
+        much of the time, too.
     """
 
     name: str
@@ -390,7 +392,7 @@ def models() -> tuple[Model, ...]:
 
 
 def case_of(model: Model, threads: int) -> Case:
-    """Return a case with both sides, and for an MLP the time of its products at peak speed."""
+    """Return a case with both sides; for an MLP, a third side has its products at peak speed."""
     sides = [
         Side(
             OURS,

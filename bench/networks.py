@@ -1,4 +1,4 @@
-"""The small networks that all frameworks run, as plain NumPy data."""
+"""The small networks that all frameworks run: weights and batches as NumPy arrays."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def bars(rows: Sequence[tuple[str, float, str]], path: Path, caption: str) -> No
     Parameters
     ----------
     rows : sequence of (str, float, str)
-        Titles, ratios above 0, and names of the peers. Of a case with one and with two threads,
-        the row with two threads is drawn.
+        For each bar: its title, a ratio above 0, and the name of the peer. If a case has rows with
+        one and with two threads, only the one with two threads is drawn.
     path : Path
         File to write.
     caption : str
@@ -71,7 +71,7 @@ def bars(rows: Sequence[tuple[str, float, str]], path: Path, caption: str) -> No
 def table_rows(page: str, heading: str) -> list[tuple[str, float, str]]:
     """Return title, ratio and peer of each row of the first table below a heading of a page.
 
-    If a table has columns for one and for two threads, the figures are those for one thread.
+    If the table has columns for one and for two threads, those for one thread are taken.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def table_rows(page: str, heading: str) -> list[tuple[str, float, str]]:
     """
     lines = iter(page.splitlines())
     if not any(line.strip("# ") == heading and line.startswith("#") for line in lines):
-        raise SystemExit(f"the page has no heading {heading!r}")
+        raise SystemExit(f"the page has no heading {heading!r}; name one of its headings exactly")
     rows = []
     columns: dict[str, int] = {}
     for line in lines:

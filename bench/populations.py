@@ -1,6 +1,7 @@
-"""256 small networks trained at once, compared with one by one and with jax.vmap.
+"""A population of 256 small networks trained at once, one by one, and with jax.vmap.
 
-A process cannot limit JAX's threads: to give it one thread, run this under ``taskset -c 0``.
+JAX's threads cannot be limited from within a process. To give JAX one thread, run this under
+``taskset -c 0``.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ def together() -> Call:
 
 
 def alone() -> Call:
-    """Build one step of each member after the other, as separate models with a plan each."""
+    """Build a step of each member, one after the other: each is a model with a plan of its own."""
     calls: list[Any] = [kernelrt_side.training(network) for network in networks()]
     return lambda: np.array([call() for call in calls], np.float32)
 
 
 def jax_call() -> Call:
-    """Build the step with jax.vmap around that of one member, jitted, with donated state."""
+    """Build the step of one member under jax.vmap, jitted, with donated state."""
     import jax
     import jax.numpy as jnp
 

@@ -1,8 +1,8 @@
 """PPO on CartPole: ``examples/ppo_cartpole.py`` against PyTorch with environments in Python.
 
-``python -m bench.ppo`` prints, for each side, environment steps per second including learning, and
-seconds until the last 100 episodes had a mean of 475. Both sides use the hyperparameters of the
-example. ``--seeds 64`` also measures 64 agents at once.
+``python -m bench.ppo`` prints two numbers for each side: environment steps per second, including
+the time to learn, and seconds until the last 100 episodes had a mean return of 475. Both sides use
+the hyperparameters of the example. ``--seeds 64`` also measures 64 agents at once.
 
 The PyTorch side is written like common scripts: environments are objects with Gymnasium's
 interface, stepped one after the other, and the networks run in each step. With ``--arrays`` NumPy
@@ -60,7 +60,7 @@ class Pole:
         return np.array(self.state, np.float32)
 
     def step(self, action: int) -> tuple[NDArray[np.float32], float, bool]:
-        """Push; return the observation, the reward, and whether the episode is over."""
+        """Push the cart; return the observation, the reward, and whether the episode is over."""
         x, v, angle, spin = self.state
         force = 10.0 if action == 1 else -10.0
         sin, cos = math.sin(angle), math.cos(angle)
@@ -229,9 +229,9 @@ class Course:
     first : float
         Seconds of the first update, with tracing and compilation.
     seconds : float
-        Seconds until the last episodes of every agent reached the goal, or until the end.
+        Seconds until the last episodes of every agent had reached the goal, or until the run ended.
     steps : int
-        Steps of each agent until then.
+        Number of steps of each agent in these seconds.
     reached : int
         Number of agents that reached the goal.
     """

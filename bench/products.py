@@ -72,7 +72,9 @@ def _halves(*shapes: tuple[int, ...]) -> Callable[[], list[Any]]:
 
 
 def _upper_halves(*shapes: tuple[int, ...]) -> Callable[[], list[Any]]:
-    """Return a function that makes bfloat16 bits: truncated float32, as NumPy has no bfloat16."""
+    """Return a function that makes arrays of bfloat16 bits, since NumPy has no bfloat16.
+
+    The bits are the upper halves of float32 numbers."""
     make = normal(*shapes)
     return lambda: [(array.view(np.int32) >> 16).astype(np.int16) for array in make()]
 
@@ -98,9 +100,9 @@ def _theirs_bfloat16(a: Any, b: Any) -> Any:
 
 
 def narrow(kind: str, m: int, k: int, n: int) -> Work:
-    """Return the product of (m, k) and a transposed (n, k) with 8- or 16-bit elements.
+    """Return the product of (m, k) and a transposed (n, k), with 8- or 16-bit elements.
 
-    torch rounds bfloat16 products to bfloat16. Peers without their own such product are left out.
+    torch rounds bfloat16 products to bfloat16. Libraries without such a product are left out.
     """
     make, ours, theirs, tolerance = {
         "int8": (integers, _ours_int8, _theirs_int8, 0.0),

@@ -1,6 +1,7 @@
 """Whole programs in torch's style, with the same source for both libraries.
 
-``k`` is kernelrt or torch. A step is jitted in kernelrt and eager in torch.
+In the code of the programs, ``k`` is the library: kernelrt or torch. A step is jitted in kernelrt
+and eager in torch.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def labels(classes: int, *shape: int) -> NDArray[np.int64]:
 
 
 def _nn(k: Library) -> Any:
-    """Return the module that programs import as ``nn``; torch's must be imported first."""
+    """Return the module that programs call ``nn``; torch's is imported here."""
     if k.__name__ == "torch":
         import torch.nn
 
@@ -329,7 +330,7 @@ def programs() -> tuple[Program, ...]:
 
 
 def weights(program: Program) -> dict[str, NDArray[Any]]:
-    """Return the initial parameters for both libraries: torch's."""
+    """Return the initial parameters of torch's module, which both libraries start from."""
     import torch
 
     torch.manual_seed(0)

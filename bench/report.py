@@ -1,4 +1,4 @@
-"""``python -m bench.report``: one table of ratios, all sides of a case interleaved in one run."""
+"""``python -m bench.report``: a table of ratios. All sides of a case are timed in turns."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def chosen(case: Case, text: str | None, threads: int | None) -> bool:
-    """Return whether the title of `case` has `text`, and does not say another number of threads."""
+    """Return whether the title of `case` has `text`, and names no other number of threads."""
     other = {None: "", 1: TWO, 2: ONE}[threads]
     return (text or "") in case.title and not (other and case.title.endswith(other))
 
@@ -155,7 +155,10 @@ def run(case: Case, rounds: int, block_ms: float) -> dict[str, Samples]:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table, by medians; `limit` is the limit's time over kernelrt's."""
+    """A row of the table, from median times.
+
+    `limit` is the time of the machine limit divided by kernelrt's time.
+    """
 
     title: str
     ours: str
@@ -188,7 +191,7 @@ def row_of(case: Case, samples: dict[str, Samples]) -> Row:
 
 
 def pair(one: Row, two: Row | None = None) -> str:
-    """Return a row for one and two threads; for `one` alone if the case has no second."""
+    """Return a row for one and two threads, or for `one` alone if the case has no other."""
     title = one.title if two is None else one.title.removesuffix(ONE)
     two = two or Row("", "")
     columns = [
@@ -222,7 +225,7 @@ def machine() -> str:
 
 
 def blas() -> str:
-    """Describe the kernels that NumPy's products use, and an override of them."""
+    """Describe the OpenBLAS kernels that NumPy's products use, and whether they were overridden."""
     try:
         import threadpoolctl
     except ImportError:

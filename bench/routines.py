@@ -34,7 +34,7 @@ def _eye(x: Any) -> Any:
 
 
 def _of_both(name: str) -> Callable[[Any], Any]:
-    """Return a `linalg` function of a definite matrix, in the library of its argument."""
+    """Return a `linalg` function of a definite matrix, for arguments of both libraries."""
 
     def call(x: Any) -> Any:
         if type(x).__module__.startswith("torch"):

@@ -240,7 +240,7 @@ def _function(name: str) -> Work:
 
 
 def attention(batch: int, heads: int, length: int, width: int, *, gradient: bool) -> Work:
-    """Return handwritten causal attention, compared with torch's fused one."""
+    """Return causal attention written with plain operations; torch uses its fused function."""
 
     def ours(q: Any, k: Any, v: Any) -> Any:
         import kernelrt as krt

@@ -1,4 +1,4 @@
-"""Run-invariant values that are computed at their point of use: tables, norms of weights."""
+"""Values that are the same in every run, but written where they are used: tables, weight norms."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ HELD: Final = "BENCH_TARGET"
 
 
 class _Names(NamedTuple):
-    """The names of an x86-64 level in each library's variable."""
+    """The name of an instruction set (a level of x86-64) in the variable of each library."""
 
     openblas: str
     torch: str
@@ -41,7 +41,9 @@ TARGETS: Final = {
 
 
 def restart(target: str | None, threads: int | None) -> None:
-    """Start this process again, held to a target and a number of threads; return in that process.
+    """Start this process again, held to a target and a number of threads.
+
+    In the new process, the function returns at once.
 
     Parameters
     ----------
@@ -71,7 +73,7 @@ def restart(target: str | None, threads: int | None) -> None:
 
 
 def _numpy_features(above: tuple[str, ...]) -> str:
-    """Return the features that NumPy would use on this machine and that start with `above`."""
+    """Return those features NumPy would use on this machine whose names start with `above`."""
     from numpy._core import _multiarray_umath as umath
 
     used = [name for name in umath.__cpu_dispatch__ if umath.__cpu_features__.get(name)]

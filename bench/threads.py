@@ -1,7 +1,7 @@
 """The gain of a second thread, its overhead where there is no gain, and the cost of a call.
 
-Both sides are kernelrt. The second side runs on the calling thread alone, or without the measured
-part.
+Both sides are kernelrt. The second side runs on the calling thread alone, or leaves out the part
+that is measured.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def chains() -> Call:
 
 
 def wide_graph() -> Call:
-    """Build 500 kernels of 5 to 50 us that each depend on up to two of the sixty before."""
+    """Build 500 kernels of 5 to 50 us. Each depends on up to two of the sixty before it."""
     draw = random.Random(0)  # noqa: S311 - a reproducible graph, not a secret
     ops: list[tuple[float, tuple[int, ...]]] = []
     for i in range(500):
@@ -118,7 +118,7 @@ def empty_method() -> Call:
 
 
 def small_call(whole: bool) -> Call:
-    """Build a jit call with two small arrays and a scalar result; or its kernel alone."""
+    """Build a jit call with two small arrays and a scalar result, or a call of its kernel alone."""
     import kernelrt as krt
 
     @krt.jit

@@ -25,7 +25,7 @@ LOOK_S = 0.01
 
 @dataclass
 class Samples:
-    """Times of one side, in nanoseconds per call, one for each batch."""
+    """Times of one side: for each batch of calls, the nanoseconds of a call."""
 
     batches: list[float] = field(default_factory=list)
 
@@ -39,7 +39,7 @@ class Samples:
 
 
 def calls_per_batch(call: Call) -> int:
-    """Return the number of calls that fill a batch; also warms the caches."""
+    """Return the number of calls that fill a batch. Measuring it also warms the caches."""
     count = 1
     while True:
         start = perf_counter_ns()
@@ -56,8 +56,8 @@ def measure(
 ) -> dict[str, Samples]:
     """Time all sides in `rounds` rounds; in each, every side gets one block of `block_ms`.
 
-    Before a block, the threads of the previous side come to rest. The first quarter of a block is
-    not counted, because threads wake up and caches hold other data.
+    Before a block, the threads of the previous side come to rest. The first quarter of a block does
+    not count, because threads first have to wake up, and caches hold the data of other sides.
     """
     samples = {name: Samples() for name in sides}
     counts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""kernelrt, as in the README."""
+"""kernelrt, used as the README shows."""
 
 from __future__ import annotations
 
