@@ -48,15 +48,15 @@ __all__ = ["Decider", "FusionDecision"]
 _REUSE = 8
 #: Rows of a register tile, and so the number of row arrays that are in use at the same time.
 _TILE = 16
-#: Slowdown of two contractions in one kernel, as a fraction of the first one's time; then the same
-#: for blocks of long rows. 256 rows of 784 x 256 x 256 x 16 take 0.65 ms in one kernel and 0.54 in
-#: separate ones; 512 rows of 256 x 1024 x 256 take 3.0 in blocks and 2.2 in separate kernels
-#: (`python -m bench.report serving`).
+#: Slowdown of two contractions in one kernel, as a fraction of the first one's time. The second
+#: number is for long rows, which are computed in blocks. 256 rows of a network of widths 784, 256,
+#: 256 and 16 take 0.65 ms in one kernel and 0.54 ms in separate ones. 512 rows of widths 256, 1024
+#: and 256 take 3.0 ms in blocks and 2.2 ms in separate kernels (`python -m bench.report serving`).
 _FUSION_SLOWDOWN = (0.1, 0.5)
 #: Value of avoiding a buffer that just exceeds the limit, as a multiple of its traffic.
 _OVERSIZE_PRICE = 4
-#: Minimum cost, in multiplications, of a value that counts as a function. With AVX-512, an
-#: exponential costs 16, a root and a division 14.
+#: Minimum cost, in multiplications, of a value that counts as an expensive function. With AVX-512,
+#: an exponential costs 16 multiplications, a root with a division 14.
 _FUNCTION = 12
 #: Maximum number of nodes below a function that are searched for sums.
 _MOST_SEEN = 64

@@ -47,7 +47,7 @@ FEW = 16
 MOST_WRITTEN = 1300
 #: Minimum number of instructions of a value, for its operands' addresses and loads.
 _LEAST_WRITTEN = 2
-#: Extra instructions of an op that is lowered to many: the branch to the cold path.
+#: Extra instructions of an op that is lowered to a polynomial: the branch to its cold path.
 _COLD_BRANCH = 10
 #: Upper limit of estimates.
 _MOST_CYCLES = 1e12
@@ -61,7 +61,7 @@ _MAX_REREAD_CACHES = 4
 _WRITTEN = 2
 #: Reads that reach the memory level of the buffer; later reads hit a cache.
 _FAR_READS = 2
-#: Minimum gain of splitting a kernel over cores, in launches.
+#: Minimum time that must be saved by splitting a kernel over cores, in units of a kernel launch.
 _PARALLEL_LAUNCHES = 20
 
 #: Ops that only change the index. Storing their values gains nothing.

@@ -1,8 +1,8 @@
 """Lowers the record of a fusion group to STOREs over RANGEs.
 
 The record (:mod:`kernelrt.schedule.fuse.demand`) lists each value to compute, with its operands and
-their indices, so lowering pushes no index. A stored value becomes a LOAD at its address. An ELEMENT
-(an index that is read from data) is replaced by the value of that index.
+their indices. So lowering need not derive any index. A stored value becomes a LOAD at its address.
+An ELEMENT (an index that is read from data) is replaced by the value of that index.
 """
 
 from __future__ import annotations

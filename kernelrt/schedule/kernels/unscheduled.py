@@ -47,7 +47,7 @@ class KernelDraft:
         self.rewrite(self.stores)
 
     def rewrite(self, stores: list[UOp]) -> None:
-        """Replace the STOREs of the kernel. Call this before commits are merged into it."""
+        """Replace the STOREs of the kernel by `stores`, before any commit is merged into it."""
         self.stores, self.fails = stores, False
         self.loads.clear()
         for node in toposort(stores):

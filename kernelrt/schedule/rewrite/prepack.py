@@ -25,12 +25,12 @@ __all__ = ["lay_out"]
 
 #: Minimum depth of a matrix that is packed; smaller ones are fast in any layout.
 _DEPTH: Final = 8
-#: Minimum rows of a product. With panels, one row takes 0.78 to 1.5 times as long and two take 0.8
-#: to 1.0 times as long, for matrices of 64 x 64 to 4096 x 4096.
+#: Minimum number of rows of a product. For matrices of 64 x 64 to 4096 x 4096, panels change the
+#: time of a product of one row to 0.78 to 1.5 times, and that of two rows to 0.8 to 1.0 times.
 _ROWS: Final = 2
-#: Maximum size of a matrix that is multiplied by one row, in first-level caches. With panels,
-#: 64 x 192 to 128 x 128 (1 to 1.5 caches) take 0.67 to 0.78 times as long, 256 x 256 (5 caches)
-#: 1.05 (Zen 5).
+#: Maximum size of a matrix that is packed for products of one row, in units of the first-level
+#: cache. With panels, such a product takes 0.67 to 0.78 times as long for 64 x 192 to 128 x 128 (1
+#: to 1.5 caches), and 1.05 times as long for 256 x 256 (5 caches, Zen 5).
 _NEAR: Final = 2
 
 

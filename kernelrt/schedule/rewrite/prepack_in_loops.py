@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["prepack_matrices"]
 
-#: Minimum number of iterations for a copy, which takes as long as two or three iterations gain.
+#: Minimum number of iterations. A copy takes as long as two or three iterations save by it.
 _TURNS: Final = 8
 #: Minimum number of rows of a product, and of columns of the matrix.
 _ROWS: Final = 4

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["split_reductions"]
 
-#: Minimum number of parts that pays for another kernel, and maximum number that is useful.
+#: Minimum number of parts for which a second kernel pays, and maximum number that is useful.
 _LEAST: Final = 4
 _MOST: Final = 64
 

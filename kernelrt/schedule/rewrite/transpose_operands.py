@@ -32,10 +32,11 @@ __all__ = ["transpose_operands"]
 
 #: Minimum rows of the other operand for which a copy costs less than it gains.
 _ROWS: Final = 8
-#: Minimum columns for which a copy of the rows costs less than blocks. 512 x 768 times 768 x 128
-#: reaches 106 GF/s with the copy and 92 with blocks, with 64 columns 89 and 88 (AVX2, Zen 4).
+#: Minimum number of columns for which a copy of the other operand is faster than blocks. 512 x 768
+#: times 768 x 128 reaches 106 GF/s with the copy and 92 GF/s with blocks; with only 64 columns, it
+#: is 89 and 88 GF/s (AVX2, Zen 4).
 _COLUMNS: Final = 128
-#: Maximum number of registers for which blocks are slower.
+#: Maximum number of vector registers of a target on which blocks are slower than the copy.
 _REGISTERS: Final = 16
 
 
