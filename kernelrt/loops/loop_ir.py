@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Axis", "Fetch", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
 
-#: Accumulators that hide the latency of an addition.
+#: Number of accumulators that hide the latency of an addition.
 ACCUMULATORS = int(FLOAT_UNITS * ADD_LATENCY)
-#: The most consecutive additions to one accumulator. If all terms round alike, as equal ones do,
-#: each addition costs half a unit in the last place.
+#: The most additions to one accumulator in a row. If all terms round the same way, as equal terms
+#: do, each addition adds an error of half a unit in the last place.
 LONGEST = 128
 #: The least and most iterations of a block of a blocked sum. Fewer would cost time; more would make
 #: the addition chain of a block too long again.

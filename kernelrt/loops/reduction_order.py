@@ -103,7 +103,7 @@ def _matters(copies: dict[tuple[int, ...], int], axis: int) -> bool:
 
 
 def _boundary(loop: Loop) -> Any:
-    """Return a key of the positions of the parts of a loop."""
+    """Return a key of where the parts of a loop begin and end."""
     if is_fixed(loop.range):
         factor = loop.tile.factor
         return [int(loop.range.arg), extent(loop.range) // factor * factor]

@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Body", "Choice", "Emitter"]
 
-#: One iteration: maps carried values at its start to those at its end.
+#: Emits one iteration of a loop: takes the carried values at its start, returns those at its end.
 Body = Callable[[list[Value]], list[Value]]
-#: Decides where to run the body of a loop: takes all items but the last, and a writer of the last.
+#: Emits the body of a loop, perhaps in a branch. It takes the items of the body without the last
+#: one, and a function that emits the last one.
 Choice = Callable[["Sequence[Item]", Callable[[], None]], None]
 
 

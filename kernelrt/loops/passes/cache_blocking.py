@@ -62,29 +62,29 @@ PARTS: Final = (32, 512)
 #: Unroll factor of the depth in a tile.
 UNROLLED: Final = 4
 #: The most rows and columns of a block of results, and the most depth that is copied at a time. The
-#: first entry that fits the memory is used, or down to half of each. A block of 256 by 256 copies
-#: half as much as four of 128 by 128: transposed products of 1024 to 2048 take 6 to 8% less time,
-#: and 3 to 5% less with 128 by 256.
+#: first entry for which a block fits the memory is used; a block may have half of each number. A
+#: block of 256 by 256 copies half as much as four blocks of 128 by 128: transposed products of 1024
+#: to 2048 take 6 to 8% less time, and 3 to 5% less with 128 by 256.
 SIDES: Final = (
     _Sizes(256, 256, 128), _Sizes(128, 256, 128), _Sizes(128, 128, 128), _Sizes(64, 64, 64),
 )  # fmt: skip
-#: The least number of large blocks along the side that has more, so that cores can share them. Four
-#: blocks of 256 rows would take 5 % less for 1024, but leave more cores idle.
+#: The least number of large blocks along the side that has more of them, so that cores can share
+#: them. For 1024 rows, four blocks of 256 rows would take 5% less time, but leave more cores idle.
 SHARED: Final = 6
 #: Rows of a panel. 16 rows are several tiles of a product, and a cache line. 4 rows are a single
 #: tile; they are only tried if there is no memory for a panel of the whole depth, since such panels
 #: are faster for 100 or 1000 rows.
 PANEL: Final = (16, 4)
-#: The least panels of the whole depth for which packing needs memory. With one panel a tile is one
-#: vector wide and up to 16 rows high: more lines than a set of the L1 cache holds. For products 256
-#: to 4096 deep, with 32 to 512 rows, blocks take up to a quarter longer than panels if there is
-#: memory for two panels. If there is not, panels take 1.3 to 2.7 times as long as blocks
-#: (`python -m bench.report products`).
+#: The least number of panels of the whole depth that must fit the memory, or blocks are used
+#: instead. With a single panel, a tile is one vector wide and up to 16 rows high, so it reads more
+#: lines than a set of the L1 cache holds. For products 256 to 4096 deep, with 32 to 512 rows,
+#: blocks take up to a quarter longer than panels if there is memory for two panels. If there is
+#: not, panels take 1.3 to 2.7 times as long as blocks (`python -m bench.report products`).
 LEAST_PANELS: Final = 2
-#: The least lines of a panel, each on a page of its own, that miss the TLB: it holds 1,500 to 3,000
-#: pages. With fewer rows than `FAR_ROWS` that use the panel, blocks take less time. 32 rows times
-#: 4096 x 4096 take 0.72 of the time (AVX2), times 2048 x 4096 0.77 (AVX-512) and 0.92 (AVX2); 128
-#: rows take 0.84 to 1.1 of it (Zen 4).
+#: The least number of lines of a panel, each on a page of its own, that miss the TLB, which holds
+#: 1,500 to 3,000 pages. If fewer than `FAR_ROWS` rows use such a panel, blocks take less time. With
+#: blocks, 32 rows times 4096 x 4096 take 0.72 of the time (AVX2), and 32 rows times 2048 x 4096
+#: take 0.77 (AVX-512) or 0.92 of it (AVX2). 128 rows take 0.84 to 1.1 of it (Zen 4).
 FAR_LINES: Final = 2048
 FAR_ROWS: Final = 128
 

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["abreast"]
 
-#: Cost of an element, in plain instructions, up to which chains are too short to stall.
+#: Cost of an element, in plain instructions, up to which its chain is too short to stall the core.
 _SHORT: Final = 12
-#: The largest interleave factor. Chosen from 1 to 8 for the functions of `python -m bench.report
-#: rows`, on targets of 16 and of 32 registers: more gain little, and lengthen the text.
+#: The largest interleave factor, chosen from 1 to 8 for the functions of `python -m bench.report
+#: rows`, on targets with 16 and with 32 registers. Larger factors gain little more, and the text
+#: gets longer.
 _MOST: Final = 4
 #: The most live values per register. LLVM keeps fewer values live than counted here, but from about
 #: this number on it spills: tan at 8 points took twice as long as at 4.

@@ -46,13 +46,14 @@ VECTORS: Final = 4
 ROWS: Final = 32
 
 
-#: Above this number of rows, a copy costs less than reading lines of the L2 cache again, where rows
-#: of the operand are less than a page apart. For 32 rows times 256 x 256 to 512 x 512 a copy takes
-#: 15 to 23% of the time, for 128 some 6%, for 512 one to two (Zen 5).
+#: If rows of the operand are less than a page apart, a copy pays only above this number of rows:
+#: below it, reading lines of the L2 cache again is faster. A copy of a matrix of 256 x 256 to
+#: 512 x 512 takes 15 to 23% of the time of a product with 32 rows, some 6% with 128 rows, and 1 to
+#: 2% with 512 rows (Zen 5).
 MANY_ROWS: Final = 512
-#: Costs in vector multiply-adds, two of which run in a cycle: folding the lanes of a result whose
-#: vectors go along the depth, and transposing a row of a panel. 16 rows of 16 are transposed in 63
-#: cycles (Zen 5).
+#: Two costs in units of a vector multiply-add, two of which run in a cycle. `FOLDED` is the cost to
+#: add up the lanes of a result whose vectors go along the depth. `TRANSPOSED_ROW` is the cost to
+#: transpose a row of a panel: 16 rows of 16 numbers are transposed in 63 cycles (Zen 5).
 FOLDED: Final = 3.0
 TRANSPOSED_ROW: Final = 8.0
 #: The least results for which an operand with rows shorter than a vector is transposed: with fewer

@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 __all__ = ["in_words"]
 
-#: The least rows of the other operand for which packing words pays, and for which panels pay where
-#: words could be read in place. Measured with products of 8 to 64 rows, and 256 or 4096 columns and
-#: depth.
+#: The least number of rows of the other operand for which packing words pays, and the least number
+#: for which it pays even if words could be read in place. Measured with products of 8 to 64 rows,
+#: with 256 or 4096 columns and depth.
 ROWS: Final = 12
 MANY_ROWS: Final = 24
 #: The highest bit of each byte of a word.
 FLIP: Final = 0x80808080
 #: -0.0 as bfloat16.
 NEGATIVE_ZERO: Final = 0x8000
-#: The least words of a sum for which panels pay.
+#: The least number of words in a sum for which panels pay.
 LEAST: Final = 4
 #: The most columns and rows of a block, whose words are in panels.
 SIDES: Final = (64, 128)

@@ -43,14 +43,15 @@ __all__ = [
     "zeros_of_iterations",
 ]  # fmt: skip
 
-#: The least terms of a sum for a predicate: with fewer, evaluating its mask costs too much.
+#: The least number of terms of a sum that gets a predicate. For fewer terms, it costs too much to
+#: evaluate the mask.
 _LEAST_TERMS: Final = 16
-#: The least elements of a row for a zero test, done at once: a vector of float32.
+#: The least number of elements of a row that are tested for zeros together: a vector of float32.
 LEAST_AT_ONCE: Final = 8
 #: The least cost of an element, in plain instructions, for a test whether a tile is masked.
 _LEAST_WORK: Final = 12
-#: Sampled tiles for the estimate of the fraction that is computed. For causal masks over rows and
-#: columns in parts the error is at most 0.015.
+#: Number of sampled tiles for the estimate of the fraction that is computed. For causal masks over
+#: rows and over columns in parts, the error of the estimate is at most 0.015.
 _SAMPLES: Final = 256
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
 

@@ -32,11 +32,12 @@ __all__ = [
     "next_parts", "points_of", "read_after", "read_next", "tiled", "touched_late",
 ]  # fmt: skip
 
-#: The least vectors of products for each prefetched line, so that prefetching costs nothing.
+#: The least number of vectors of products for each prefetched line, so that prefetching costs
+#: nothing.
 _WORTH: Final = 64
-#: The same limit for lines that stall without prefetch: a line takes as long to arrive from the
-#: last cache as some twenty vectors of products. Training steps of ResNet-8 take 3% less time so
-#: (`python -m bench.report models`).
+#: The same limit for lines that stall without prefetch. A line takes as long to arrive from the
+#: last-level cache as some twenty vectors of products take to compute. With this lower limit,
+#: training steps of ResNet-8 take 3% less time (`python -m bench.report models`).
 WORTH_A_LINE: Final = 16
 #: The most lines that are prefetched in one place.
 MOST_LINES: Final = 16

@@ -47,11 +47,11 @@ __all__ = [
     "work_along",
 ]
 
-#: Prefetch distance in loop elements. Of 4, 8, 12 and 16 on a Zen 4, 8 and more are equally good
-#: for a row times a matrix of 4096 x 4096 and for sums of its columns (`python -m bench.report
-#: products rows`). Rows are prefetched to the L2 cache: with the L1 cache, which they would fill,
-#: both took half as long again. More rows than the L2 cache has ways would evict each other if they
-#: are powers of two apart.
+#: Prefetch distance in elements of the loop over rows. Of 4, 8, 12 and 16, the distances from 8 on
+#: are equally good for a row times a matrix of 4096 x 4096, and for sums of its columns (Zen 4;
+#: `python -m bench.report products rows`). Rows are prefetched to the L2 cache: they would fill the
+#: L1 cache, and both programs took 1.5 times as long with it. If rows are powers of two apart, more
+#: rows than the L2 cache has ways would evict each other.
 AHEAD = 8
 #: Bytes of a page: physical memory is contiguous within one.
 PAGE = 4096
@@ -61,9 +61,10 @@ WAY = 4096
 #: The longest stride, in bytes, that hardware prefetchers follow: half a page, so that a page holds
 #: two rows.
 LONGEST_STRIDE = 2048
-#: The shortest run, in bytes, that is read alone if its buffer fills the L3 cache. Alone, rows of
-#: 512 to 2048 bytes take a third of the time that 8 take side by side; rows of 256 bytes, whose 8
-#: fill half a page, gain nothing (maxima of 2**23 float32, Zen 4, AVX2 and AVX-512).
+#: The shortest run, in bytes, that is read alone if its buffer fills the L3 cache. Rows of 512 to
+#: 2048 bytes take a third of the time if they are read one by one and not 8 side by side. Rows of
+#: 256 bytes, of which 8 fill half a page, gain nothing (maxima of 2**23 float32, Zen 4, AVX2 and
+#: AVX-512).
 SHORTEST_RUN = 512
 #: The least bytes of a vector element; narrower numbers are widened.
 _WORD = 4
