@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from kernelrt.device.spec import TARGETS
+from kernelrt.device.spec import NATIVE, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -119,8 +119,8 @@ def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
         allow_abbrev=False,
     )
     calibrate.add_argument(
-        "--target", choices=tuple(TARGETS), default=None,
-        help="generate code for another x86-64 processor",
+        "--target", choices=(NATIVE, *TARGETS), default=NATIVE,
+        help="processor to generate code for, which this machine must be able to run",
     )  # fmt: skip
     calibrate.add_argument("--json", action="store_true", help="print one JSON object")
     calibrate.set_defaults(run=_calibrate)

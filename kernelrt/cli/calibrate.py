@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import kernelrt as krt
 from kernelrt.cli.measure import TYPES, measure, ops_of
 from kernelrt.device.costs import costs_of
-from kernelrt.device.spec import TARGETS, lacking, machine
-from kernelrt.errors import DeviceError
+from kernelrt.device.spec import machine, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["built_in", "run"]
 
 
-def run(target: str | None, *, as_json: bool) -> int:
+def run(target: str, *, as_json: bool) -> int:
     """Measure and print; plans use the built-in numbers whatever the result.
 
     Parameters
     ----------
-    target : str or None
-        Key of :data:`~kernelrt.device.spec.TARGETS`; None for the machine's own widest vectors.
+    target : str
+        Key of :data:`~kernelrt.device.spec.TARGETS`, or native for this machine.
     as_json : bool
         Whether to print one JSON object instead of a table.
 
@@ -35,31 +34,20 @@ def run(target: str | None, *, as_json: bool) -> int:
     DeviceError
         This machine cannot run code for `target`.
     """
-    spec = _spec(target)
+    here = machine()
+    spec = replace(
+        named(target, here, "--target"),
+        l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes, l3_bytes=here.l3_bytes,
+    )  # fmt: skip
     report = {
         "kernelrt": krt.__version__,
-        "cpu": machine().cpu,
+        "cpu": here.cpu,
         "vector_bits": spec.vector_bits,
         "measured": measure(spec),
         "built_in": built_in(spec),
     }
     print(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
     return 0
-
-
-def _spec(target: str | None) -> DeviceSpec:
-    here = machine()
-    if target is None:
-        return here
-    there = TARGETS[target]()
-    if missing := lacking(there, here):
-        raise DeviceError(
-            f"--target: this machine ({here.cpu}) cannot run code for {target}, as it lacks "
-            f"{', '.join(missing)}"
-        )
-    return replace(
-        there, l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes, l3_bytes=here.l3_bytes
-    )
 
 
 def built_in(spec: DeviceSpec) -> dict[str, Any]:

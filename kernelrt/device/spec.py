@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
 
-__all__ = ["LINE", "NATIVE", "SETTING", "TARGETS", "DeviceSpec", "host", "lacking", "machine"]
+__all__ = [
+    "LINE", "NATIVE", "SETTING", "TARGETS", "DeviceSpec", "host", "lacking", "machine", "named",
+    "runnable", "target_name",
+]  # fmt: skip
 
 SETTING: Final = "KERNELRT_TARGET"
 """Environment variable that names the target of a process: a key of :data:`TARGETS`, or native."""
@@ -283,23 +286,73 @@ def host() -> DeviceSpec:
     >>> host().name
     'CPU'
     """
-    here = machine()
-    name = os.environ.get(SETTING, "").strip().lower()
-    if name in ("", NATIVE):
+    return named(target_name(), machine(), SETTING)
+
+
+def target_name() -> str:
+    """Return the value of ``KERNELRT_TARGET`` in lower case, or :data:`NATIVE` if it is not set.
+
+    Examples
+    --------
+    >>> target_name() in (NATIVE, *TARGETS)
+    True
+    """
+    return os.environ.get(SETTING, "").strip().lower() or NATIVE
+
+
+def named(name: str, here: DeviceSpec, source: str) -> DeviceSpec:
+    """Return the target called `name` of a process on the machine `here`.
+
+    Parameters
+    ----------
+    name : str
+        :data:`NATIVE` for `here`, or a key of :data:`TARGETS`.
+    here : DeviceSpec
+        The machine.
+    source : str
+        The variable or option that gave the name, for error messages.
+
+    Returns
+    -------
+    DeviceSpec
+        The target, with the cores and the object format of `here`.
+
+    Raises
+    ------
+    DeviceError
+        There is no such target, or `here` cannot run its code.
+
+    Examples
+    --------
+    >>> named("x86-64-v2", DeviceSpec.avx2(cores=4), "--target") == DeviceSpec.sse4(cores=4)
+    True
+    """
+    if name == NATIVE:
         return here
-    runs = [known for known, make in TARGETS.items() if not lacking(make(), here)]
+    runs = ", ".join(runnable(here))
     if name not in TARGETS:
         raise DeviceError(
-            f"{SETTING}: {name!r} is no target; expected {NATIVE!r}, or one of "
-            f"{', '.join(TARGETS)}; this machine runs {', '.join(runs)}"
+            f"{source}: {name!r} is no target; expected {NATIVE!r}, or one of {', '.join(TARGETS)}; "
+            f"this machine runs {runs}"
         )
     there = TARGETS[name]()
     if missing := lacking(there, here):
         raise DeviceError(
-            f"{SETTING}: this machine ({here.cpu}) cannot run code for {name!r}, as it lacks "
-            f"{', '.join(missing)}; set it to {NATIVE!r}, or to one of {', '.join(runs)}"
+            f"{source}: this machine ({here.cpu}) cannot run code for {name!r}, as it lacks "
+            f"{', '.join(missing)}; set it to {NATIVE!r}, or to one of {runs}"
         )
     return replace(there, triple=here.triple, cores=here.cores)
+
+
+def runnable(here: DeviceSpec) -> list[str]:
+    """Return the names of the targets whose code the machine `here` can run.
+
+    Examples
+    --------
+    >>> runnable(DeviceSpec.avx2()), runnable(DeviceSpec.neon())
+    (['x86-64', 'x86-64-v2', 'x86-64-v3'], ['armv8-a'])
+    """
+    return [name for name, make in TARGETS.items() if not lacking(make(), here)]
 
 
 def lacking(target: DeviceSpec, here: DeviceSpec) -> list[str]:

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.interrupts import heed_ctrl_c
@@ -124,7 +126,28 @@ def test_calibrate_refuses_code_that_cannot_run(
 ) -> None:
     monkeypatch.setattr(calibrate, "machine", DeviceSpec.generic)
     assert main(["calibrate", "--target", "x86-64-v4"]) == 1
-    assert "cannot run code for x86-64-v4, as it lacks sse3" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--target: this machine (x86-64) cannot run code for 'x86-64-v4'" in error
+    assert "as it lacks sse3" in error
+    assert error.endswith("set native, or one of x86-64\n")
+
+
+def test_calibrate_writes_the_object_format_of_the_machine(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mac = replace(DeviceSpec.neon(8), triple="arm64-apple-darwin24", l2_bytes=16 << 20)
+    measured: list[DeviceSpec] = []
+
+    def measure(spec: DeviceSpec) -> dict[str, Any]:
+        measured.append(spec)
+        return calibrate.built_in(spec)
+
+    monkeypatch.setattr(calibrate, "machine", lambda: mac)
+    monkeypatch.setattr(calibrate, "measure", measure)
+    for target in ("native", "armv8-a"):
+        assert main(["calibrate", "--target", target]) == 0
+    assert measured == [mac, mac]
+    assert "vectors of 128 bits" in capsys.readouterr().out
 
 
 def test_env(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from support.skip_list import needs
 
 from kernelrt.device import registry
 from kernelrt.device import spec as module
-from kernelrt.device.spec import TARGETS, DeviceSpec, host, lacking, machine
+from kernelrt.device.spec import TARGETS, DeviceSpec, host, lacking, machine, named
 from kernelrt.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -91,6 +91,13 @@ def test_a_named_target_depends_on_the_machine_only_in_its_cores(on, name):
 def test_a_named_target_takes_the_object_format_of_the_machine(on):
     mac = dataclasses.replace(DeviceSpec.neon(8), triple="arm64-apple-darwin24", features="")
     assert on(mac, "armv8-a") == dataclasses.replace(DeviceSpec.neon(8), triple=mac.triple)
+
+
+def test_a_target_that_an_option_names_is_refused_in_its_name():
+    assert named("native", MACHINE, "--target") is MACHINE
+    for name in ("x86-64-v4", "avx2"):
+        with pytest.raises(DeviceError, match=f"^--target: .*'{name}'"):
+            named(name, MACHINE, "--target")
 
 
 @pytest.mark.parametrize(("name", "text"), [
