@@ -17,7 +17,7 @@ def run() -> int:
     import llvmlite
     from llvmlite import binding
 
-    from kernelrt.device.spec import SETTING, host, machine
+    from kernelrt.device.spec import SETTING, host, machine, target_name
 
     spec, here = host(), machine()
     llvm = ".".join(map(str, binding.llvm_version_info))
@@ -28,7 +28,7 @@ def run() -> int:
         ("NumPy", np.__version__),
         ("LLVM", f"{llvm} (llvmlite {llvmlite.__version__})"),
         ("CPU", f"{here.cpu} ({here.triple})"),
-        ("target", "the CPU" if spec is here else f"{spec.cpu} ({SETTING})"),
+        ("target", "the CPU" if spec is here else f"{target_name()} ({SETTING})"),
         ("vectors", f"{spec.vector_bits} bits, {spec.vector_registers} registers"),
         ("caches", sizes),
         ("threads", f"{krt.get_num_threads()} of {spec.cores} cores{_limit()}"),

@@ -21,7 +21,7 @@ from support.patience import PATIENCE
 import kernelrt
 from kernelrt.__main__ import main
 from kernelrt.cli import calibrate, pages
-from kernelrt.device.spec import DeviceSpec
+from kernelrt.device.spec import DeviceSpec, machine, runnable
 from kernelrt.jit import JitFunction
 
 HOME = str(Path(kernelrt.__file__).parents[1])
@@ -156,6 +156,13 @@ def test_env(capsys: pytest.CaptureFixture[str]) -> None:
     assert kernelrt.__version__ in out
     for label in ("Python", "NumPy", "LLVM", "CPU", "vectors", "threads", "object cache"):
         assert re.search(rf"^{label} +\S", out, re.MULTILINE), label
+
+
+def test_env_names_the_target() -> None:
+    name = runnable(machine())[0]
+    for value, text in ((f" {name.upper()} ", rf"{name} \(KERNELRT_TARGET\)"), ("", "the CPU")):
+        done = run("env", KERNELRT_TARGET=value)
+        assert re.search(rf"^target +{text}$", done.stdout, re.MULTILINE), done.stdout
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
