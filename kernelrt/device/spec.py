@@ -235,8 +235,10 @@ class DeviceSpec:
         return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64", "+sse,+sse2", 128, 16, cores)
 
 
-_SSE4 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt"
-_AVX2 = f"{_SSE4},+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
+# All that LLVM's name of the level allows, beyond what every x86-64 processor has: `lacking` finds
+# only features that are named.
+_SSE4 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+crc32,+cx16,+sahf"
+_AVX2 = f"{_SSE4},+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+movbe,+xsave"
 
 TARGETS: Final[Mapping[str, Callable[[], DeviceSpec]]] = {
     "x86-64": DeviceSpec.generic, "x86-64-v2": DeviceSpec.sse4, "x86-64-v3": DeviceSpec.avx2,
@@ -361,7 +363,7 @@ def lacking(target: DeviceSpec, here: DeviceSpec) -> list[str]:
     Examples
     --------
     >>> lacking(DeviceSpec.sse4(), DeviceSpec.generic())
-    ['sse3', 'ssse3', 'sse4.1', 'sse4.2', 'popcnt']
+    ['sse3', 'ssse3', 'sse4.1', 'sse4.2', 'popcnt', 'crc32', 'cx16', 'sahf']
     """
     wanted, found = (spec.triple.partition("-")[0] for spec in (target, here))
     if wanted != found and not (wanted in _ARM64 and found in _ARM64):

@@ -112,6 +112,18 @@ def test_targets_that_the_machine_cannot_run_are_refused(on, name, text):
         on(MACHINE, name)
 
 
+@pytest.mark.parametrize(("name", "features"), [
+    ("x86-64-v2", "cx16 sahf crc32 popcnt sse3 ssse3 sse4.1 sse4.2"),
+    ("x86-64-v3", "cx16 sahf movbe xsave avx avx2 bmi bmi2 f16c fma lzcnt"),
+])  # fmt: skip
+def test_every_feature_of_a_level_is_asked_for(name, features):
+    """Those of the psABI, all of which LLVM uses under the level's name."""
+    whole = TARGETS["x86-64-v4"]()
+    for feature in features.split():
+        there = whole.features.replace(f"+{feature},", f"-{feature},")
+        assert lacking(TARGETS[name](), dataclasses.replace(whole, features=there)) == [feature]
+
+
 def test_arm64_machines_differ_in_their_dot_products(on):
     old, newer = DeviceSpec.neon(4), DeviceSpec.neon_dot(4)
     assert lacking(DeviceSpec.neon_i8mm(), newer) == ["i8mm", "bf16"]
