@@ -40,8 +40,7 @@ _ARM64_BASE: Final = ("neon", "fp-armv8")
 #: Features that code generation uses, with their bits in Linux's AT_HWCAP and AT_HWCAP2 and their
 #: names on macOS. LLVM does not name all of those that a processor has.
 _ARM64_FEATURES: Final = {
-    "fullfp16": (16, 1 << 10, "FEAT_FP16"), "dotprod": (16, 1 << 20, "FEAT_DotProd"),
-    "i8mm": (26, 1 << 13, "FEAT_I8MM"), "bf16": (26, 1 << 14, "FEAT_BF16"),
+    "dotprod": (16, 1 << 20, "FEAT_DotProd"), "i8mm": (26, 1 << 13, "FEAT_I8MM"),
 }  # fmt: skip
 _KIB = 1024
 _L1_DEFAULT = 32 * _KIB
@@ -222,7 +221,7 @@ class DeviceSpec:
     def neon_i8mm(cls, cores: int = 1) -> Self:
         """Return the spec of a 64-bit Arm machine with dot products of all bytes."""
         spec = cls.neon_dot(cores)
-        return replace(spec, features=f"{spec.features},+i8mm,+bf16")
+        return replace(spec, features=f"{spec.features},+i8mm")
 
     @classmethod
     def sse4(cls, cores: int = 1) -> Self:
@@ -248,7 +247,8 @@ TARGETS: Final[Mapping[str, Callable[[], DeviceSpec]]] = {
 """Targets by name, in each architecture the newest last.
 
 The x86-64 levels are those of the System V psABI. ``armv8.2-a`` has the optional dot products of
-bytes, too. Sizes of caches are constants, so that all machines run the same code.
+bytes, too. Of what Armv8.6-A adds, ``armv8.6-a`` has products of signed with unsigned bytes alone.
+Sizes of caches are constants, so that all machines run the same code.
 """
 
 
