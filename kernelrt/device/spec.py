@@ -128,6 +128,11 @@ class DeviceSpec:
         return self.triple.startswith(_ARM64)
 
     @property
+    def is_x86(self) -> bool:
+        """Whether this is a 64-bit x86 processor."""
+        return self.triple.startswith("x86_64")
+
+    @property
     def has_fma(self) -> bool:
         """Whether there is a fused multiply-add instruction."""
         return self.is_arm64 or self.has("fma")
@@ -136,11 +141,6 @@ class DeviceSpec:
     def has_half(self) -> bool:
         """Whether there is an instruction to convert float16 from and to float32."""
         return self.is_arm64 or self.has("f16c")
-
-    @property
-    def folds_compares(self) -> bool:
-        """Whether LLVM folds ``a >= c or b >= c`` so that it is wrong for signaling NaNs."""
-        return self.is_arm64
 
     def dot_parts(self, *dtypes: DType) -> int:
         """Return how many numbers of a 32-bit word the dot-product instruction multiplies and adds.

@@ -18,6 +18,7 @@ from kernelrt.backend.llvm.bounds_checks import bound
 from kernelrt.backend.llvm.cold_paths import rare
 from kernelrt.backend.llvm.dot_products import dot
 from kernelrt.backend.llvm.emit_reductions import Accumulators
+from kernelrt.backend.llvm.guarded_compares import folds_compares
 from kernelrt.backend.llvm.instructions import alu
 from kernelrt.backend.llvm.llvm_types import Text, Value
 from kernelrt.backend.llvm.loads import Loads
@@ -66,7 +67,7 @@ class Emitter:
     def __init__(self, info: Analysis, target: DeviceSpec, variables: Sequence[UOp]) -> None:
         self.info = info
         self.target = target
-        self.text = Text(target.has_half, target.folds_compares)
+        self.text = Text(target.has_half, folds_compares(target))
         self.frames = Frames(self.text)
         self.memory = Memory(self)
         self.loads, self.stores = Loads(self), Stores(self)

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["GuardedCompares"]
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["GuardedCompares", "folds_compares"]
 
 _ORDERED, _UNORDERED = 1, 2
 _BOTH = _ORDERED | _UNORDERED
@@ -41,6 +43,11 @@ _TYPE = r"(?:<\d+ x \w+>|\w+)"
 _OPERAND = r"(?:%[\w.]+|splat \([^)]*\)|[\w.-]+)"
 _FCMP = re.compile(rf"fcmp (\w+) {_TYPE} ({_OPERAND}), ({_OPERAND})")
 _SELECT = re.compile(rf"select ({_TYPE}) (%[\w.]+), ({_TYPE}) ({_OPERAND}), {_TYPE} ({_OPERAND})")
+
+
+def folds_compares(target: DeviceSpec) -> bool:
+    """Return whether LLVM compiles compares for `target` wrongly unless they are guarded."""
+    return target.is_arm64
 
 
 class GuardedCompares:
