@@ -96,6 +96,15 @@ class DeviceSpec:
         return max(1, self.vector_bits // (8 * itemsize))
 
     @property
+    def code_key(self) -> str:
+        """All that generated code depends on: everything but the number of cores.
+
+        The sizes of the caches decide the default tiling. The machine code of a given LLVM IR
+        depends on the triple, the CPU name and the features alone.
+        """
+        return repr(replace(self, cores=1))
+
+    @property
     def panel_bytes(self) -> int:
         """The most bytes of a packed panel of an operand: a quarter of the L2 cache."""
         return self.l2_bytes // 4

@@ -1,7 +1,7 @@
 """Stores the fastest variants that autotuning found, for later processes.
 
 Each kernel has a small JSON file in the folder of the object cache. The file name is a hash of the
-version of kernelrt, the processor, the number of threads and the kernel. The file holds a variant
+version of kernelrt, the target, the number of threads and the kernel. The file holds a variant
 of the kernel, which the renderer verifies before use. Invalid files are ignored.
 """
 
@@ -66,7 +66,7 @@ class Tuned:
     """
 
     def __init__(self, spec: DeviceSpec, folder: Folder | None) -> None:
-        self._spec = spec
+        self._target = spec.code_key
         self._folder = folder
         self._found: dict[str, str] = {}
         self._warned: set[str] = set()
@@ -139,12 +139,9 @@ class Tuned:
 
     def _header(self, kernel: str) -> dict[str, Any]:
         return {
-            "format": 1,
+            "format": 2,
             "kernelrt": __version__,
-            "triple": self._spec.triple,
-            "cpu": self._spec.cpu,
-            "features": self._spec.features,
-            "vector_bits": self._spec.vector_bits,
+            "target": self._target,
             "threads": get_num_threads(),
             "kernel": kernel,
         }

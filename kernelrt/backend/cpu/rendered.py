@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import zlib
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,7 +58,7 @@ class StoredRenderer:
 
     def __init__(self, device: DeviceSpec, cache: ObjectCache | None) -> None:
         self.device = device
-        self._target = repr(replace(device, cores=1))  # code does not depend on it
+        self._target = device.code_key
         self._cache = cache
         self._stamp = None if cache is None else package_stamp()
 
