@@ -46,7 +46,7 @@ _KIB = 1024
 _L1_DEFAULT = 32 * _KIB
 _L2_DEFAULT = 512 * _KIB
 _L3_DEFAULT = 16 << 20
-_L2_WAYS = 16  # assumed; processors have 4 to 20
+_L2_WAYS = 16  # assumed, at least; processors have 4 to 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,9 @@ class DeviceSpec:
         >>> DeviceSpec.avx2().evicts(512, 4096), DeviceSpec.avx2().evicts(512, 4096 + 64)
         (True, False)
         """
-        way = self.l2_bytes // _L2_WAYS
-        return lines > _L2_WAYS * way // max(LINE, math.gcd(step_bytes, way))
+        # A way has a power of two of sets; 1.25 MiB are 20 ways of 64 KiB.
+        way = 1 << (self.l2_bytes // _L2_WAYS | 1).bit_length() - 1
+        return lines > self.l2_bytes // max(LINE, math.gcd(step_bytes, way))
 
     def has(self, feature: str) -> bool:
         """Return whether `feature` (``"avx512f"``, ``"fma"``) is enabled."""

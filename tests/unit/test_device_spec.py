@@ -54,6 +54,18 @@ def test_features_are_looked_up_whole():
     assert not DeviceSpec.avx2().has("avx512f")
 
 
+@pytest.mark.parametrize(("kib", "step", "held"), [
+    (512, 64, 8192), (512, 4096, 128), (512, 4160, 8192), (512, 1 << 16, 16),
+    # 20 ways of 64 KiB.
+    (1280, 64, 20480), (1280, 4096, 320), (1280, 4160, 20480), (1280, 1 << 16, 20),
+    (1280, 1 << 20, 20), (1280, 5 << 14, 80),
+])  # fmt: skip
+def test_lines_that_the_l2_cache_holds(kib, step, held):
+    spec = dataclasses.replace(DeviceSpec.avx2(), l2_bytes=kib << 10)
+    assert not spec.evicts(held, step)
+    assert spec.evicts(held + 1, step)
+
+
 def test_a_spec_is_a_value():
     assert DeviceSpec.avx2() == DeviceSpec.avx2()
     assert hash(DeviceSpec.avx2(2)) != hash(DeviceSpec.avx2(4))
