@@ -9,26 +9,24 @@ Latencies and caches are left out.
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt import dtype as dt
-from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, const, simplify
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 __all__ = ["LAYOUTS", "PROCESSORS", "Counts", "Processor", "inner_loop", "product"]
 
 LAYOUTS = ("NN", "NT", "TN")
 SIZES = (128, 512)
-_LOOP = re.compile(
-    r"^(\.?L\w+):((?:(?!^\.?L\w+:).)*?\b(?:b\.\w+|cbn?z\s+\w+,|tbn?z\s+\w+,\s*#\d+,)\s+\1)\b",
-    re.MULTILINE | re.DOTALL,
-)
-_MULTIPLY_ADD = re.compile(r"\b(?:fmla|fmls|fmadd)\b")
+_MULTIPLY_ADD = r"^(?:fmla|fmls|fmadd)\b"
 _LOAD = re.compile(r"\bld\w+")
 
 
@@ -79,13 +77,12 @@ def product(size: int, layout: str, dtype: DType) -> UOp:
 
 def inner_loop(ast: UOp, spec: DeviceSpec) -> Counts:
     """Return the counts of the loop of a kernel with the most multiply-adds."""
-    program = LLVMRenderer(spec).render(ast)
-    text = LLVMCompiler(spec).assembly(program.name, program.src)
-    bodies = [body for _, body in _LOOP.findall(text)]
-    lines = max((re.findall(r"^\t([a-z].*)", body, re.MULTILINE) for body in bodies),
-                key=lambda lines: sum(bool(_MULTIPLY_ADD.match(x)) for x in lines))  # fmt: skip
+    from support.assembly import assembly, count
+    from support.assembly import inner_loop as largest
+
+    lines = largest(assembly(ast, spec), _MULTIPLY_ADD)
     return Counts(
-        sum(bool(_MULTIPLY_ADD.match(x)) for x in lines),
+        count(lines, _MULTIPLY_ADD),
         sum((2 if x.startswith("ldp\tq") else 1) for x in lines if _LOAD.match(x)),
         sum("[sp" in x for x in lines),
         len(lines),

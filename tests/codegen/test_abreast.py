@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from support.assembly import assembly
 
 from kernelrt import dtype as dt
-from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, rewrite
@@ -122,8 +122,7 @@ def test_stores_of_all_kinds(run, build: type, op: Op, kind: str) -> None:
 def test_registers_are_put_aside_at_whole_vectors(build: type, op: Op, target: str) -> None:
     """What crosses two pages takes ten times as long, at one address of the stack in fifty."""
     spec: DeviceSpec = getattr(DeviceSpec, target)()
-    program = LLVMRenderer(spec).render(function(build, op))
-    text = LLVMCompiler(spec).assembly(program.name, program.src)
+    text = assembly(function(build, op), spec)
     wide = "zmm" if target == "avx512" else "ymm"
     moves = [line for line in text.splitlines() if f"%{wide}" in line and "(%rsp)" in line]
     assert any("vmova" in line for line in moves)

@@ -11,20 +11,15 @@ import re
 
 import numpy as np
 import pytest
+from support.assembly import assembly, kernels_of
 from support.math_truth import BINARY as BINARY_MATH
-from surface.rows import draw, leaves, sizes, tables
+from surface.rows import tables
 
-import kernelrt as krt
 from kernelrt import dtype as dt
-from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.backend.llvm.guarded_compares import GuardedCompares
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, const
-from kernelrt.ir.routine import is_call
 from kernelrt.loops.math.decompositions import MATH
-from kernelrt.schedule import schedule
-from kernelrt.schedule.types import KernelItem
 
 SPEC = DeviceSpec.neon()
 BINARY = {*BINARY_MATH, Op.MOD, Op.IDIV, Op.MAX, Op.MIN}
@@ -32,8 +27,7 @@ WIDE = [dt.float32, dt.float64]
 
 
 def folded(ast: UOp) -> list[str]:
-    program = LLVMRenderer(SPEC).render(ast)
-    text = LLVMCompiler(SPEC).assembly(program.name, program.src)
+    text = assembly(ast, SPEC)
     assert "ret" in text
     return re.findall(r"f(?:max|min)nm.*", text)
 
@@ -99,12 +93,8 @@ def test_signaling_nans_beside_numbers(dtype, size, build, run):
 @pytest.mark.cases(30)
 @pytest.mark.parametrize("row", [pytest.param(row, id=f"{t}-{row.name}") for t, row in tables()])
 def test_kernels_of_operations(row):
-    arrays = draw(row, sizes(row))
-    tensors = [krt.tensor(a, dtype=krt.float32 if a.dtype.kind == "f" else None) for a in arrays]
-    out = [t.uop for t in leaves(row.call(krt, *tensors)) if isinstance(t, krt.Tensor)]
-    for item in schedule(out, device=SPEC).items:
-        if isinstance(item, KernelItem) and not is_call(item.ast):
-            assert not folded(item.ast)
+    for ast in kernels_of(row, SPEC):
+        assert not folded(ast)
 
 
 def compares(op, x, y, low, high):

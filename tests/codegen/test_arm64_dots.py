@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from support.assembly import assembly, inner_loop
 
-from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from tests.codegen.test_words import LAYOUTS, product
 
 TARGETS = {"dot": DeviceSpec.neon_dot(), "i8mm": DeviceSpec.neon_i8mm()}
+DOT = r"\b(?:us|s|u)dot\b"
 #: The instructions for each pair of types. Without i8mm, one operand is flipped.
 USED = {
     ("int8", "int8"): ["sdot"], ("uint8", "uint8"): ["udot"],
@@ -19,23 +19,14 @@ USED = {
 }  # fmt: skip
 
 
-def loops(target: str, ast) -> list[str]:
-    """Return the bodies of the innermost loops: text between a label and a jump back to it."""
-    spec = TARGETS[target]
-    program = LLVMRenderer(spec).render(ast)
-    text = LLVMCompiler(spec).assembly(program.name, program.src)
-    loop = re.compile(r"^(\.LBB\w+):((?:(?!^\.LBB).)*?)\bb\.?\w*\s+\1\b", re.MULTILINE | re.DOTALL)
-    return [body for _, body in loop.findall(text)]
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sizes", [(64, 64, 64), (128, 128, 128), (512, 512, 512)], ids=str)
 @pytest.mark.parametrize("kinds", USED, ids=str)
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_inner_loop(target, kinds, sizes, layout, build):
-    found = loops(target, product(build, sizes, layout, kinds))
-    inner = max(found, key=lambda body: len(re.findall(r"\b(?:us|s|u)dot\b", body)))
-    dots = re.findall(r"\b((?:us|s|u)dot)\b", inner)
+    text = assembly(product(build, sizes, layout, kinds), TARGETS[target])
+    inner = "\n".join(inner_loop(text, DOT))
+    dots = re.findall(DOT, inner)
     assert len(dots) >= 16
     [used] = set(dots)
     assert used in (["usdot"] if target == "i8mm" and kinds[0] != kinds[1] else USED[kinds])

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.assembly import assembly, count, inner_loop
 from support.skip_list import needs
 
 from kernelrt import dtype as dt
-from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, toposort
@@ -327,20 +327,15 @@ def test_tiles_with_one_key_give_the_same_bits(build, rng, sizes, layout):
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
 @pytest.mark.parametrize("target", [SERVER, SHORT], ids=["avx512", "avx2"])
 def test_targets_compile_them(build, target, layout):
-    compiler = LLVMCompiler(target)
     for sizes in ((128, 1024, 64), (131, 257, 67), (3, 64, 64), (1, 5, 7)):
-        program = LLVMRenderer(target).render(product(build, sizes, layout))
-        assert "ret" in compiler.assembly(program.name, program.src)
+        assert "ret" in assembly(product(build, sizes, layout), target)
 
 
 @pytest.mark.parametrize("target", [SERVER, SHORT], ids=["avx512", "avx2"])
 def test_the_inner_loop_is_of_dot_products(build, target):
-    program = LLVMRenderer(target).render(product(build, (128, 128, 128), "NT"))
-    text = LLVMCompiler(target).assembly(program.name, program.src)
-    inner = max(text.split("\n.LBB"), key=lambda block: block.count("vdpbf16ps"))
-    assert inner.count("vdpbf16ps") >= 16
-    # None of its sums waits on the stack.
-    assert "mm" not in "".join(line for line in inner.splitlines() if "Spill" in line)
+    inner = inner_loop(assembly(product(build, (128, 128, 128), "NT"), target), "vdpbf16ps")
+    assert count(inner, "vdpbf16ps") >= 16
+    assert not count(inner, "mm.*Spill")  # none of its sums waits on the stack
 
 
 def test_sums_in_words_are_of_words_alone(build):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.assembly import assembly
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
@@ -274,8 +275,7 @@ def test_rows_in_chunks(run, build, rng):
 def test_every_target_compiles_them(target, kernel, build):
     sizes = {panel_product: (33, 3, 32, 40), attention: (20, 33, 16)}.get(kernel, (33, 70))
     spec = TARGETS[target]
-    program = LLVMRenderer(spec).render(kernel(build, *sizes))
-    assert "ret" in LLVMCompiler(spec).assembly(program.name, program.src)
+    assert "ret" in assembly(kernel(build, *sizes), spec)
 
 
 def test_only_so_much_memory(build):
@@ -291,8 +291,7 @@ def test_only_so_much_memory(build):
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_page_of_the_stack_is_touched(target, build):
     spec = TARGETS[target]
-    program = LLVMRenderer(spec).render(softmax_columns(build, 20000, 2))
-    text = LLVMCompiler(spec).assembly(program.name, program.src)
+    text = assembly(softmax_columns(build, 20000, 2), spec)
     # A loop that moves the stack pointer by a page and writes there.
     assert re.search(r"subq\s+\$4096, %rsp|sub\s+sp, sp, #1, lsl #12", text)
 

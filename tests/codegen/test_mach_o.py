@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.assembly import kernels_of
 from surface import rows
 
 import kernelrt as krt
@@ -17,10 +18,8 @@ from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.routine import is_call
 from kernelrt.loops.math.decompositions import MATH
 from kernelrt.schedule import schedule
-from kernelrt.schedule.types import KernelItem
 
 MAC = replace(DeviceSpec.neon_dot(), triple="arm64-apple-macosx11.0.0", cpu="apple-m1")
 RENDERER, COMPILER = LLVMRenderer(MAC), LLVMCompiler(MAC)
@@ -68,12 +67,8 @@ def compiled(ast: UOp) -> None:
 @pytest.mark.parametrize("row", EVERY)
 def test_kernels_of_operations(row):
     dtype = krt.float16 if row.half and len(row.name) % 2 else krt.float32  # of each, a half
-    arrays = rows.draw(row, rows.sizes(row))
-    tensors = [krt.tensor(a, dtype=dtype if a.dtype.kind == "f" else None) for a in arrays]
-    out = [t.uop for t in rows.leaves(row.call(krt, *tensors)) if isinstance(t, krt.Tensor)]
-    for item in schedule(out, device=MAC).items:
-        if isinstance(item, KernelItem) and not is_call(item.ast):
-            compiled(item.ast)
+    for ast in kernels_of(row, MAC, dtype):
+        compiled(ast)
 
 
 @pytest.mark.parametrize("size", [1, 70])

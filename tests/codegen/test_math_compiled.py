@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from support.assembly import assembly
 from support.math_truth import BINARY, NUMPY, TRUTH, UNARY, promised, same_special, ulps
 from support.scalars import evaluate
 from support.skip_list import needs
 
 from kernelrt import dtype as dt
-from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, rewrite
 from kernelrt.loops.math.decompositions import MATH
@@ -180,7 +179,6 @@ def test_no_bit_depends_on_what_the_compiler_fuses(apply: Apply, op: Op, dtype: 
 def test_nothing_outside_is_called(build: type, op: Op, dtype: dt.DType, target: str) -> None:
     """Calls go to functions beside the kernel, at most: to what few elements need."""
     spec: DeviceSpec = getattr(DeviceSpec, target)()
-    program = LLVMRenderer(spec).render(kernel(build, op, dtype, 256))
-    text = LLVMCompiler(spec).assembly(program.name, program.src)
+    text = assembly(kernel(build, op, dtype, 256), spec)
     called = re.findall(r"^\s+(?:callq?|bl|blr|jmp|b)\s+(\S+)", text, re.MULTILINE)
     assert all(name.startswith((".L", '"krt.', "krt.")) for name in called), called

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.assembly import assembly, count, inner_loop
 from support.skip_list import needs
 from support.work import lines_run
 
 from kernelrt import dtype as dt
-from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const, toposort
@@ -406,9 +406,7 @@ def test_long_depths(run, build, rng):
 def test_every_target_compiles_them(build, target, layout, kinds):
     spec = TARGETS[target]
     for sizes in ((128, 1024, 64), (131, 257, 67), (3, 64, 64)):
-        ast = product(build, sizes, layout, kinds)
-        program = LLVMRenderer(spec).render(ast)
-        assert "ret" in LLVMCompiler(spec).assembly(program.name, program.src)
+        assert "ret" in assembly(product(build, sizes, layout, kinds), spec)
 
 
 @pytest.mark.parametrize(
@@ -423,14 +421,10 @@ def test_every_target_compiles_them(build, target, layout, kinds):
     ],
 )
 def test_the_inner_loop_is_of_dot_products(build, target, kinds, instruction):
-    spec = TARGETS[target]
-    program = LLVMRenderer(spec).render(product(build, (128, 128, 128), kinds=kinds))
-    text = LLVMCompiler(spec).assembly(program.name, program.src)
-    blocks = text.split("\n.LBB")
-    inner = max(blocks, key=lambda block: block.count(instruction))
-    assert inner.count(instruction) >= 16
-    # None of its sums waits on the stack.
-    assert "mm" not in "".join(line for line in inner.splitlines() if "Spill" in line)
+    text = assembly(product(build, (128, 128, 128), kinds=kinds), TARGETS[target])
+    inner = inner_loop(text, instruction)
+    assert count(inner, instruction) >= 16
+    assert not count(inner, "mm.*Spill")  # none of its sums waits on the stack
 
 
 def test_blocks_are_shared_by_cores(build):
