@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kernelrt.device.spec import NATIVE, TARGETS
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "environment.md"
 NAME = re.compile(r"\b(?:KERNELRT|OMP|XDG)_[A-Z][A-Z_]*[A-Z]\b")
@@ -27,6 +29,17 @@ def read_in_sources() -> set[str]:
 def test_every_variable_is_on_the_page_and_no_other() -> None:
     listed = set(NAME.findall(PAGE.read_text(encoding="utf-8")))
     assert read_in_sources() == listed
+
+
+def test_the_page_lists_the_targets() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    [row] = re.findall(r"^\| `KERNELRT_TARGET` \| (.*?) \|", text, re.MULTILINE)
+    assert re.findall(r"`(.*?)`", row) == [NATIVE, *TARGETS]
+    table = dict(re.findall(r"^\| `((?:x86|arm)[^`]*)` \| (.*?) \|", text, re.MULTILINE))
+    assert [*table] == [*TARGETS]
+    for name, vectors in table.items():
+        bits = re.match(r"(\d+) bits", vectors)
+        assert bits is None or int(bits[1]) == TARGETS[name]().vector_bits
 
 
 def test_the_index_names_the_page() -> None:
