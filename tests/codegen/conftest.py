@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.skip_list import require
+from support.skip_list import needs, require
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.program import CORE_ID
-from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.device.spec import TARGETS, DeviceSpec, host, machine, named
 from kernelrt.ir import Op, UOp, const, simplify, toposort
 from kernelrt.loops.loop_ir import Pass
 
@@ -58,6 +57,9 @@ class Build:
 
 Run = Callable[..., None]
 
+#: For :func:`runner_on`: the target of this process, and all that this machine can run.
+RUNNABLE = ["own", *(pytest.param(name, marks=needs(name)) for name in TARGETS)]
+
 
 def runner(spec: DeviceSpec, variant: str | None = None) -> Run:
     """Compile a kernel AST, once each, and run all its chunks on NumPy arrays."""
@@ -80,6 +82,11 @@ def runner(spec: DeviceSpec, variant: str | None = None) -> Run:
     return call
 
 
+def runner_on(name: str) -> Run:
+    """:func:`runner` for the target of this process, ``"own"``, or for a named one."""
+    return runner(host() if name == "own" else named(name, machine(), "runner_on"))
+
+
 @pytest.fixture(scope="session")
 def run() -> Run:
     """:func:`runner` for this machine."""
@@ -96,7 +103,7 @@ def run_anew() -> Run:
 def run_plain() -> Run:
     """:func:`runner` without anything that not every machine of this kind has."""
     require("x86-64")
-    return runner(replace(DeviceSpec.generic(), triple=host().triple))
+    return runner_on("x86-64")
 
 
 def chunk_count(program: object, variables: dict[str, int]) -> int:

@@ -12,7 +12,7 @@ from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.backend.llvm import LLVMRenderer
-from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.device.spec import TARGETS, DeviceSpec, host
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.loops.analysis import Analysis
@@ -20,11 +20,10 @@ from kernelrt.loops.loop_ir import build as nest_of
 from kernelrt.loops.passes.packed_dot import MANY_ROWS, ROWS, SIDES, in_words
 from kernelrt.loops.reduction_order import order_of_sums
 from kernelrt.loops.tiling import Tiling
-from tests.codegen.conftest import runner
+from tests.codegen.conftest import RUNNABLE, runner, runner_on
 
 SERVER = replace(DeviceSpec.avx512(), features=f"{DeviceSpec.avx512().features},+avx512bf16")
 SHORT = replace(DeviceSpec.avx2(), features=f"{DeviceSpec.avx2().features},+avx512vl,+avx512bf16")
-WITHOUT = [DeviceSpec.avx512(), DeviceSpec.avx2(), DeviceSpec.generic(), DeviceSpec.neon()]
 LAYOUTS = ["NN", "NT", "TN", "TT"]
 SIZES = [
     (1, 40, 64), (3, 17, 31), (ROWS - 1, 33, 18), (ROWS, 16, 16), (MANY_ROWS, 33, 19), (40, 1, 40),
@@ -84,17 +83,10 @@ def parts(ast, target=SERVER):
     return found.pop() if found else None
 
 
-@pytest.fixture(scope="module", params=[
-    "own", pytest.param("avx512", marks=needs("AVX-512")),
-    pytest.param("avx2", marks=needs("AVX2")),
-])  # fmt: skip
+@pytest.fixture(scope="module", params=RUNNABLE)
 def run_on(request):
-    """A runner for this machine, and for targets that multiply floats only."""
-    own = host()
-    if request.param == "own":
-        return runner(own)
-    spec = getattr(DeviceSpec, request.param)()
-    return runner(replace(spec, triple=own.triple))
+    """Runners for this process and for named targets, all of which multiply floats only."""
+    return runner_on(request.param)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -139,7 +131,7 @@ def test_what_is_multiplied_in_words(build):
         for total in (dt.float32, dt.bfloat16):
             assert parts(product(build, sizes, layout, total)) == 2
             assert parts(product(build, sizes, layout, total), SHORT) == 2
-    for target in WITHOUT:
+    for target in (make() for make in TARGETS.values()):
         assert not target.dot_parts(dt.bfloat16)
         assert parts(product(build, sizes), target) is None
     # Bits alone say that these are bfloat16.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from codegen.conftest import runner
-from support.skip_list import needs
+from codegen.conftest import RUNNABLE, runner_on
 
 from kernelrt import dtype as dt
-from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.ir.status import LARGEST, LEAST, unpack
 
@@ -237,20 +233,11 @@ def test_every_nth_element_and_backwards(run, build, rng, size, step):
     np.testing.assert_array_equal(out, data[::step])
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "own", pytest.param("avx2", marks=needs("AVX2")),
-        pytest.param("generic", marks=needs("x86-64")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("target", RUNNABLE)
 @pytest.mark.parametrize("dtype", [np.int64, np.float64, np.float32], ids=lambda d: d.__name__)
 def test_lanes_that_are_off_stay_off_in_vectors_of_any_length(target, dtype, build):
     """A running sum reads one lane more of each window; LLVM has loaded others, too."""
-    spec = host()
-    if target != "own":
-        spec = replace(getattr(DeviceSpec, target)(), triple=spec.triple)
-    run = runner(spec)
+    run = runner_on(target)
     for size in range(2, 18):
         i, j = build.range(size, 0), build.range(size, 1)
         x = build.param(1, size, dt.from_numpy(np.dtype(dtype)))

@@ -8,24 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.assembly import assembly, count, inner_loop
-from support.skip_list import needs
 from support.work import lines_run
 
 from kernelrt import dtype as dt
 from kernelrt.backend.llvm import LLVMRenderer
-from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.device.spec import TARGETS, DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.loops.passes.packed_dot import MANY_ROWS, ROWS, SIDES, in_words
-from tests.codegen.conftest import runner
+from tests.codegen.conftest import RUNNABLE, runner, runner_on
 
 VNNI = replace(DeviceSpec.avx512(), features=f"{DeviceSpec.avx512().features},+avx512vnni")
 SHORT = replace(DeviceSpec.avx2(), features=f"{DeviceSpec.avx2().features},+avxvnni")
-TARGETS = {
-    "vnni": VNNI, "avxvnni": SHORT, "avx512": DeviceSpec.avx512(), "avx2": DeviceSpec.avx2(),
-    "generic": DeviceSpec.generic(), "neon": DeviceSpec.neon(),
-    "neon dot": DeviceSpec.neon_dot(), "neon i8mm": DeviceSpec.neon_i8mm(),
-}  # fmt: skip
+ALL = {"vnni": VNNI, "avxvnni": SHORT, **{name: make() for name, make in TARGETS.items()}}
 KINDS = ["int8", "uint8", "int16"]
 #: For bytes of which one is flipped, for others, and for halves.
 PAIRS = [("int8", "int8"), ("uint8", "int8"), ("int16", "int16")]
@@ -72,20 +67,10 @@ def copies(ast, target=VNNI):
     return sum(u.op is Op.LOCAL for u in toposort([in_words(ast, target)]))
 
 
-@pytest.fixture(scope="module", params=[
-    "own", pytest.param("avx512", marks=needs("AVX-512")),
-    pytest.param("avx2", marks=needs("AVX2")), pytest.param("generic", marks=needs("x86-64")),
-    pytest.param("neon", marks=needs("armv8-a")),
-    pytest.param("neon dot", marks=needs("armv8.2-a")),
-    pytest.param("neon i8mm", marks=needs("armv8.6-a")),
-])  # fmt: skip
+@pytest.fixture(scope="module", params=RUNNABLE)
 def run_on(request):
-    """A runner for this machine, and for targets with less that it has too."""
-    own = host()
-    if request.param == "own":
-        return runner(own)
-    spec = TARGETS[request.param]
-    return runner(replace(spec, triple=own.triple))
+    """Runners for this process and for named targets, which may have less."""
+    return runner_on(request.param)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -402,9 +387,9 @@ def test_long_depths(run, build, rng):
 
 @pytest.mark.parametrize("kinds", [("int8", "int8"), ("int16", "int16")], ids=str)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ALL)
 def test_every_target_compiles_them(build, target, layout, kinds):
-    spec = TARGETS[target]
+    spec = ALL[target]
     for sizes in ((128, 1024, 64), (131, 257, 67), (3, 64, 64)):
         assert "ret" in assembly(product(build, sizes, layout, kinds), spec)
 
@@ -415,13 +400,13 @@ def test_every_target_compiles_them(build, target, layout, kinds):
         ("vnni", ("int8", "int8"), "vpdpbusd"),
         ("vnni", ("int16", "int16"), "vpdpwssd"),
         ("avxvnni", ("uint8", "int8"), "vpdpbusd"),
-        ("avx512", ("int8", "int8"), "vpmaddwd"),
-        ("avx2", ("int8", "int8"), "vpmaddwd"),
-        ("generic", ("int16", "int16"), "pmaddwd"),
+        ("x86-64-v4", ("int8", "int8"), "vpmaddwd"),
+        ("x86-64-v3", ("int8", "int8"), "vpmaddwd"),
+        ("x86-64", ("int16", "int16"), "pmaddwd"),
     ],
 )
 def test_the_inner_loop_is_of_dot_products(build, target, kinds, instruction):
-    text = assembly(product(build, (128, 128, 128), kinds=kinds), TARGETS[target])
+    text = assembly(product(build, (128, 128, 128), kinds=kinds), ALL[target])
     inner = inner_loop(text, instruction)
     assert count(inner, instruction) >= 16
     assert not count(inner, "mm.*Spill")  # none of its sums waits on the stack

@@ -12,6 +12,8 @@ import pytest
 from support import skip_list
 from support.package import PACKAGE
 
+from kernelrt.device.spec import TARGETS
+
 pytestmark = pytest.mark.cases(1 / 8)  # they start pytest or compilers
 
 TESTS = Path(__file__).parents[1]
@@ -101,6 +103,6 @@ def test_a_whole_file(tmp_path, without, status):
     assert status in output
 
 
-@pytest.mark.parametrize("name", skip_list.MACHINE)
+@pytest.mark.parametrize("name", [*skip_list.MACHINE, *TARGETS])
 def test_each_name_can_be_looked_up(name):
     assert isinstance(skip_list.has(name), bool)

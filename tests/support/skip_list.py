@@ -1,8 +1,10 @@
 """The only reasons for skipping a test, and options that make any other skip fail.
 
-A test that needs a property of the machine names it by a key of MACHINE:
+A test that needs a property of the machine names it by a key of MACHINE. One that needs a machine
+that can run the code of a target names the target:
 
     @needs("Linux")                       # or, in a fixture or a test: require("Linux")
+    @needs("x86-64-v3")
 
 A test that needs a package calls pytest.importorskip; one that needs a command calls
 require_command. A run can insist that nothing else is skipped:
@@ -39,18 +41,6 @@ def _threads() -> bool:
     return pool_limit() >= 2
 
 
-def _vector_bits(least: int) -> bool:
-    from kernelrt.device.spec import host
-
-    return host().triple.startswith("x86_64") and host().vector_bits >= least
-
-
-def _runs(target: str) -> bool:
-    from kernelrt.device.spec import TARGETS, lacking, machine
-
-    return not lacking(TARGETS[target](), machine())
-
-
 def _bfloat16_products() -> bool:
     from kernelrt.device.spec import host
     from kernelrt.dtype import bfloat16
@@ -84,13 +74,7 @@ MACHINE: dict[str, Callable[[], bool]] = {
     "two threads": _threads,
     # A user who may not give files away.
     "root": lambda: os.geteuid() == 0,
-    # Processors other than those of x86-64, and older ones.
-    "x86-64": lambda: _vector_bits(0),
-    "AVX2": lambda: _vector_bits(256),
-    "AVX-512": lambda: _vector_bits(512),
-    "armv8-a": lambda: _runs("armv8-a"),
-    "armv8.2-a": lambda: _runs("armv8.2-a"),
-    "armv8.6-a": lambda: _runs("armv8.6-a"),
+    # Asks the target of this process, which KERNELRT_TARGET may hold to less than the machine has.
     "products of bfloat16": _bfloat16_products,
     "a long double wider than float64": _wide_long_double,
     # Pythons that come without their own tests.
@@ -101,10 +85,24 @@ MACHINE: dict[str, Callable[[], bool]] = {
 }
 
 
+def is_target(name: str) -> bool:
+    """Return whether `name` is a target of KERNELRT_TARGET."""
+    from kernelrt.device.spec import TARGETS
+
+    return name in TARGETS
+
+
 @functools.cache
 def has(name: str) -> bool:
-    """Return whether this machine has the property `name` of MACHINE."""
-    return MACHINE[name]()
+    """Return whether this machine has the property `name` of MACHINE, or runs the target `name`.
+
+    The target of this process, which tests call `host()`, may be another one.
+    """
+    if not is_target(name):
+        return MACHINE[name]()
+    from kernelrt.device.spec import machine, runnable
+
+    return name in runnable(machine())
 
 
 def needs(name: str) -> pytest.MarkDecorator:
@@ -189,6 +187,6 @@ def _complaint(reason: str, without: list[str]) -> str | None:
             return None
         return f"Install {missing}, or add --without={missing}."
     needed = reason.removeprefix("needs ")
-    if needed not in MACHINE:
-        return f"Only {', '.join(MACHINE)} may be lacking; see MACHINE in {__file__}."
+    if needed not in MACHINE and not is_target(needed):
+        return f"Only {', '.join(MACHINE)} or a target may be lacking; see MACHINE in {__file__}."
     return f"This machine seems to have it; see MACHINE in {__file__}." if has(needed) else None
