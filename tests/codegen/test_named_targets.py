@@ -8,9 +8,7 @@ import sys
 
 import pytest
 
-from kernelrt.device.spec import TARGETS, lacking, machine
-
-RUNNABLE = [name for name, make in TARGETS.items() if not lacking(make(), machine())]
+from kernelrt.device.spec import machine, runnable
 
 PRODUCTS = """
 import numpy as np
@@ -73,7 +71,7 @@ np.testing.assert_array_equal(got, (half * np.float16(3)).astype(np.float16) + h
 
 
 @pytest.mark.parametrize("program", [PRODUCTS, OTHERS], ids=["products", "others"])
-@pytest.mark.parametrize("target", RUNNABLE)
+@pytest.mark.parametrize("target", runnable(machine()))
 def test_values_are_those_of_numpy(target, program):
     done = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, "KERNELRT_TARGET": target},

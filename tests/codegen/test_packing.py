@@ -11,7 +11,7 @@ from support.work import lines_run
 
 from kernelrt import dtype as dt
 from kernelrt.backend.llvm import LLVMRenderer, renderer
-from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.device.spec import TARGETS, DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.loops.analysis import Analysis
@@ -408,10 +408,10 @@ def test_chunks_do_not_fill_for_nothing(build, sizes):
     assert LLVMRenderer(host()).render(ast).global_size[0] >= 8
 
 
-@pytest.mark.parametrize("target", ["avx512", "avx2", "neon", "generic"])
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
 def test_every_target_compiles_them(build, target, layout):
-    spec = getattr(DeviceSpec, target)()
+    spec = TARGETS[target]()
     ast = product(build, (400, 1024, 64), layout)
     assert is_packed(ast, spec)
     assert "ret" in assembly(ast, spec)
