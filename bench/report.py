@@ -97,7 +97,10 @@ def main(argv: list[str] | None = None) -> int:
     for name in options.groups:
         if name not in GROUPS:
             parser.error(f"unknown group {name!r}; expected some of {', '.join(GROUPS)}")
-    targets.restart(options.target, options.threads)
+    try:
+        targets.restart(options.target, options.threads)
+    except ValueError as error:
+        parser.error(str(error))
     print(machine(), end="\n\n")
     print(PAIRED if options.paired else SINGLE, flush=True)
     details: list[str] = []

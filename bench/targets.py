@@ -32,7 +32,8 @@ class _Names(NamedTuple):
 #: By the names of ``KERNELRT_TARGET``.
 TARGETS: Final = {
     "x86-64-v2": _Names(
-        "Nehalem", "default", "SSE41", "SSE4_2", "SSE4_2", "nehalem", ("X86_V3", "X86_V4", "AVX")
+        "Nehalem", "default", "SSE41", "SSE4_2", "SSE4_2", "nehalem",
+        ("X86_V3", "X86_V4", "AVX", "F16C", "FMA"),
     ),
     "x86-64-v3": _Names("Haswell", "avx2", "AVX2", "AVX2", "AVX2", "haswell", ("X86_V4", "AVX512")),
     "x86-64-v4": _Names("SkylakeX", "avx512", "AVX512_CORE", "AVX512", "AVX512", "skylake-avx512",
@@ -51,25 +52,43 @@ def restart(target: str | None, threads: int | None) -> None:
         Key of :data:`TARGETS`; None for the machine's own instructions.
     threads : int or None
         Threads of all libraries; None for those that each case sets.
+
+    Raises
+    ------
+    ValueError
+        :data:`HELD` holds another target already.
     """
-    wanted = {"KERNELRT_TARGET": target} if target else {}
+    held = os.environ.get(HELD)
+    if held is not None:
+        if held != (target or ""):
+            raise ValueError(
+                f"{HELD}={held!r} is set, so this process is held to {held or 'no target'}, and "
+                f"not to {target or 'no target'}; unset {HELD}"
+            )
+        return
+    wanted = _variables(target) if target else {}
     if threads:
         limits = ("KERNELRT", "OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM")
         wanted |= {f"{name}_THREADS": str(threads) for name in limits}
-    if not wanted or os.environ.get(HELD) is not None:
+    if not wanted:
         return
-    if target:
-        names = TARGETS[target]
-        wanted |= {
-            "OPENBLAS_CORETYPE": names.openblas, "ATEN_CPU_CAPABILITY": names.torch,
-            "ONEDNN_MAX_CPU_ISA": names.onednn, "MKL_ENABLE_INSTRUCTIONS": names.mkl,
-            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={names.jax}".strip(),
-            "NUMBA_CPU_NAME": names.numba, "NPY_DISABLE_CPU_FEATURES": _numpy_features(names.above),
-        }  # fmt: skip
     environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_L2_SIZE"}
     os.execve(  # noqa: S606 - the same program
         sys.executable, sys.orig_argv, {**environment, **wanted, HELD: target or ""}
     )
+
+
+def _variables(target: str) -> dict[str, str]:
+    """Return the variables that hold kernelrt and the other libraries to `target`."""
+    names = TARGETS[target]
+    return {
+        "KERNELRT_TARGET": target, "OPENBLAS_CORETYPE": names.openblas,
+        "NPY_DISABLE_CPU_FEATURES": _numpy_features(names.above),
+        "ATEN_CPU_CAPABILITY": names.torch, "ONEDNN_MAX_CPU_ISA": names.onednn,
+        "MKL_ENABLE_INSTRUCTIONS": names.mkl,
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={names.jax}".strip(),
+        "NUMBA_CPU_NAME": names.numba,
+    }  # fmt: skip
 
 
 def _numpy_features(above: tuple[str, ...]) -> str:
@@ -85,9 +104,6 @@ def described() -> str:
     target = os.environ.get(HELD)
     if not target:
         return ""
-    names = (
-        "KERNELRT_TARGET", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "ATEN_CPU_CAPABILITY",
-        "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "XLA_FLAGS", "NUMBA_CPU_NAME",
-    )  # fmt: skip
-    held = ", ".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name))
+    values = ((name, os.environ.get(name)) for name in _variables(target))
+    held = ", ".join(f"{name}={value}" for name, value in values if value)
     return f" Held to {target}: {held}. onnxruntime has no such variable and is not held."

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from numpy._core import _multiarray_umath as umath
 
 from bench import report, targets
 from kernelrt.device import spec
@@ -39,17 +40,47 @@ def environment(monkeypatch):
     return started
 
 
-@pytest.mark.parametrize("target", targets.TARGETS)
-def test_every_library_is_held_to_the_target(environment, target, monkeypatch):
+#: What NumPy 2.4 and NumPy 2.2 dispatch on; the machine has all but the last of each.
+DISPATCH = {
+    "2.4": ("X86_V3", "X86_V4", "AVX512_ICL", "AVX512_SPR"),
+    "2.2": ("SSSE3", "SSE42", "AVX", "F16C", "FMA3", "AVX2", "AVX512F", "AVX512_SKX", "AVX512_SPR"),
+}
+DISABLED = {
+    ("2.4", "x86-64-v2"): "X86_V3 X86_V4 AVX512_ICL", ("2.4", "x86-64-v3"): "X86_V4 AVX512_ICL",
+    ("2.4", "x86-64-v4"): "",
+    ("2.2", "x86-64-v2"): "AVX F16C FMA3 AVX2 AVX512F AVX512_SKX",
+    ("2.2", "x86-64-v3"): "AVX512F AVX512_SKX", ("2.2", "x86-64-v4"): "",
+}  # fmt: skip
+#: Names of the levels in the other libraries.
+NAMES = {
+    "x86-64-v2": "default SSE41 SSE4_2 SSE4_2 nehalem Nehalem",
+    "x86-64-v3": "avx2 AVX2 AVX2 AVX2 haswell Haswell",
+    "x86-64-v4": "avx512 AVX512_CORE AVX512 AVX512 skylake-avx512 SkylakeX",
+}
+
+
+def test_the_levels_are_those_of_kernelrt():
+    assert [*targets.TARGETS] == [name for name in spec.TARGETS if name.startswith("x86-64-")]
+
+
+@pytest.mark.parametrize(("numpy", "target"), DISABLED)
+def test_every_library_is_held_to_the_target(environment, numpy, target, monkeypatch):
+    names = DISPATCH[numpy]
+    monkeypatch.setattr(umath, "__cpu_dispatch__", [*names])
+    monkeypatch.setattr(umath, "__cpu_features__", {n: n != names[-1] for n in names})
     monkeypatch.setenv("OPENBLAS_L2_SIZE", "1")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_flag")
     found = environment(target, None)
-    assert target in spec.TARGETS
     assert found["KERNELRT_TARGET"] == found[targets.HELD] == target
-    assert found["ATEN_CPU_CAPABILITY"] in ("default", "avx2", "avx512")
+    assert found["NPY_DISABLE_CPU_FEATURES"] == DISABLED[numpy, target]
+    torch, onednn, mkl, jax, numba, openblas = NAMES[target].split()
+    assert found["ATEN_CPU_CAPABILITY"] == torch
+    assert found["ONEDNN_MAX_CPU_ISA"] == onednn
+    assert found["MKL_ENABLE_INSTRUCTIONS"] == mkl
+    assert found["XLA_FLAGS"] == f"--xla_flag --xla_cpu_max_isa={jax}"
+    assert found["NUMBA_CPU_NAME"] == numba
+    assert found["OPENBLAS_CORETYPE"] == openblas
     assert "OPENBLAS_L2_SIZE" not in found
-    above = found["NPY_DISABLE_CPU_FEATURES"].split()
-    assert (target == "x86-64-v4") <= (not above)
-    assert all(name.startswith(("X86_V", "AVX")) for name in above)
 
 
 def test_threads_are_set_for_all_libraries(environment):
@@ -64,7 +95,20 @@ def test_threads_are_set_for_all_libraries(environment):
 def test_nothing_is_started_again_without_an_option_or_a_second_time(monkeypatch):
     targets.restart(None, None)
     monkeypatch.setenv(targets.HELD, "")
+    targets.restart(None, 1)
+    monkeypatch.setenv(targets.HELD, "x86-64-v3")
     targets.restart("x86-64-v3", 1)
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize(("held", "arguments"), [
+    ("x86-64-v2", ["--target", "x86-64-v3"]), ("x86-64-v2", []), ("", ["--target", "x86-64-v3"]),
+])  # fmt: skip
+def test_a_process_that_is_held_to_another_target_is_refused(held, arguments, monkeypatch, capsys):
+    monkeypatch.setenv(targets.HELD, held)
+    with pytest.raises(SystemExit):
+        report.main(arguments)
+    assert f"BENCH_TARGET={held!r} is set, so" in capsys.readouterr().err
 
 
 def test_cases_are_chosen_by_title_and_threads():
