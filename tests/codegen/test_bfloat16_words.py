@@ -12,7 +12,7 @@ from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.backend.llvm import LLVMRenderer
-from kernelrt.device.spec import TARGETS, DeviceSpec, host
+from kernelrt.device.spec import TARGETS, DeviceSpec, machine
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.loops.analysis import Analysis
@@ -87,6 +87,12 @@ def parts(ast, target=SERVER):
 def run_on(request):
     """Runners for this process and for named targets, all of which multiply floats only."""
     return runner_on(request.param)
+
+
+@pytest.fixture(scope="module")
+def run_words():
+    """A runner for this machine, whatever the target of this process."""
+    return runner(machine())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -248,7 +254,7 @@ def test_subnormal_numbers_are_themselves_or_nothing(run_on, build, rng, sizes, 
 
 @own_words
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_in_words_subnormal_numbers_are_zero(run, build, layout):
+def test_in_words_subnormal_numbers_are_zero(run_words, build, layout):
     """As the documentation of types says."""
     m, n, k = sizes = (40, 48, 33)
     for x, y, wanted in [
@@ -257,7 +263,7 @@ def test_in_words_subnormal_numbers_are_zero(run, build, layout):
     ]:  # fmt: skip
         a, b = np.full((m, k), x, np.float32), np.full((k, n), y, np.float32)
         out = np.ones((m, n), np.float32)
-        run(product(build, sizes, layout), [out, *laid(a, b, layout)])
+        run_words(product(build, sizes, layout), [out, *laid(a, b, layout)])
         np.testing.assert_array_equal(out, np.full((m, n), wanted, np.float32))
 
 
@@ -285,13 +291,13 @@ def in_pairs(a, b):
 
 @own_words
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_one_instruction_adds(run, build, rng, layout):
+def test_what_one_instruction_adds(run_words, build, rng, layout):
     """One word: the second product and then the first, with one rounding."""
     sizes = m, n, k = 40, 48, 2
     shapes = (m, k), (k, n)
     a, b = (cut(rng.standard_normal(s) * np.exp2(rng.integers(-6, 6, s))) for s in shapes)
     out = np.zeros((m, n), np.float32)
-    run(product(build, sizes, layout), [out, *laid(a, b, layout)])
+    run_words(product(build, sizes, layout), [out, *laid(a, b, layout)])
     np.testing.assert_array_equal(out, in_pairs(a, b))
 
 
@@ -303,14 +309,14 @@ def test_tiles_with_one_key_give_the_same_bits(build, rng, sizes, layout):
     m, n, k = sizes
     a, b = cut(rng.standard_normal((m, k))), cut(rng.standard_normal((k, n)))
     error, truth = bound(a, b)
-    renderer, ast = LLVMRenderer(host()), product(build, sizes, layout)
+    renderer, ast = LLVMRenderer(machine()), product(build, sizes, layout)
     info = renderer._nest(Analysis(ast))[0]
     found, shared = {}, 0
     for variant in [v.text for v in renderer.variants(ast)][:12]:
         out = np.zeros((m, n), np.float32)
-        runner(host(), variant)(ast, [out, *laid(a, b, layout)])
+        runner(machine(), variant)(ast, [out, *laid(a, b, layout)])
         assert (np.abs(out - truth) <= error).all()
-        key = order_of_sums(nest_of(info, Tiling.parse(variant, info), host()))
+        key = order_of_sums(nest_of(info, Tiling.parse(variant, info), machine()))
         shared += key in found
         np.testing.assert_array_equal(out, found.setdefault(key, out), err_msg=variant)
     assert shared

@@ -18,7 +18,7 @@ from kernelrt.schedule.fuse.fusion_cost import Prices
 
 #: Half a unit in the last place of bfloat16: what is stored is rounded once.
 HALF = 2.0**-8
-own_words = needs("products of bfloat16")
+own_words = needs("a target with products of bfloat16")
 
 
 @pytest.fixture

@@ -41,11 +41,12 @@ def _threads() -> bool:
     return pool_limit() >= 2
 
 
-def _bfloat16_products() -> bool:
-    from kernelrt.device.spec import host
+def _bfloat16_products(of: str) -> bool:
+    from kernelrt.device import spec
     from kernelrt.dtype import bfloat16
 
-    return bool(host().dot_parts(bfloat16))
+    target: spec.DeviceSpec = getattr(spec, of)()
+    return bool(target.dot_parts(bfloat16))
 
 
 def _wide_long_double() -> bool:
@@ -74,8 +75,9 @@ MACHINE: dict[str, Callable[[], bool]] = {
     "two threads": _threads,
     # A user who may not give files away.
     "root": lambda: os.geteuid() == 0,
-    # Asks the target of this process, which KERNELRT_TARGET may hold to less than the machine has.
-    "products of bfloat16": _bfloat16_products,
+    "products of bfloat16": lambda: _bfloat16_products("machine"),
+    # Of this process, which KERNELRT_TARGET may hold to less than the machine has.
+    "a target with products of bfloat16": lambda: _bfloat16_products("host"),
     "a long double wider than float64": _wide_long_double,
     # Pythons that come without their own tests.
     "an allocator that can fail": _failing_allocator,
