@@ -344,8 +344,8 @@ def named(name: str, here: DeviceSpec, source: str) -> DeviceSpec:
     runs = ", ".join(runnable(here))
     if name not in TARGETS:
         raise DeviceError(
-            f"{source}: {name!r} is no target; expected {NATIVE!r}, or one of {', '.join(TARGETS)}; "
-            f"this machine runs {runs}"
+            f"{source}: {name!r} is no target; expected {NATIVE!r}, or one of "
+            f"{', '.join(TARGETS)}; this machine runs {runs}"
         )
     there = TARGETS[name]()
     if missing := lacking(there, here):

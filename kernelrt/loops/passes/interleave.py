@@ -4,8 +4,8 @@ The operations of a chain wait for each other. For example, exp of a vector is a
 operations of a few cycles each. An out-of-order core overlaps the chains of several vectors, but
 only within its instruction window: on Zen 5 this holds some seven vectors of exp, half as many as
 the core needs. If the code itself interleaves several vectors, the core finds independent work
-nearby. Functions of one million numbers then take 10 to 25 percent less time, and rows of softmax 15
-to 20 percent less (AVX2, Zen 4, whose window holds two to three vectors of exp).
+nearby. Functions of one million numbers then take 10 to 25 percent less time, and rows of softmax
+15 to 20 percent less (AVX2, Zen 4, whose window holds two to three vectors of exp).
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 A mask that contains only loop indices (as in causal attention) makes whole tiles of a result
 unused, or sets whole tiles of an operand to zero or another constant. The kernel finds unused tiles
-by the mask, and constant tiles by a test of the computed operand. It skips the computation of the
-first, and computes one row of the others, which does not change a bit of
-any result.
+by the mask, and constant tiles by a test of the computed operand. It does not compute the former,
+and computes one row of the latter. This does not change a bit of any result.
 """
 
 from __future__ import annotations
