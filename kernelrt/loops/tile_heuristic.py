@@ -194,7 +194,9 @@ class Chooser:
             tiled = [r for r in around if self.tiles.get(r, ONE).factor > 1]
             if not tiled:
                 raise CompileError(
-                    f"local arrays take more than {self.room} bytes even without tiles"
+                    f"local arrays take {self.accesses.local_bytes(tiles)} bytes even without "
+                    f"tiles; expected at most {self.room}; this is a bug in kernelrt, please "
+                    "report it"
                 )
             r = max(tiled, key=lambda r: tiles[r].factor)
             half = tiles[r].factor // 2
