@@ -68,7 +68,7 @@ _TWICE: Final = frozenset({Op.WHERE, Op.CAST})
 def ops_of(dtype: DType, spec: DeviceSpec) -> tuple[Op, ...]:
     """Return the ops to measure for a type on a target."""
     multiplied = _MULTIPLIED.get(dtype)
-    dots = (Op.DOT,) if multiplied is not None and spec.dot_parts(multiplied) else ()
+    dots = (Op.DOT,) if multiplied is not None and spec.dot(multiplied) else ()
     return (*(_FLOATS if dtype.is_float else _INTS), *dots, *_MOVES)
 
 
@@ -307,11 +307,7 @@ def _dots(dtype: DType, length: int, spec: DeviceSpec) -> UOp:
     n = _elements(dtype)
     r, k = _range(n), _range(length, 1)
     words = _load(1, n, r, dt.int32), _load(2, length, k, dt.int32)
-    multiplied = _MULTIPLIED[dtype]
-    arg: object = spec.dot_parts(multiplied)
-    if arg == 4 and spec.multiplies_bytes(True, True):
-        arg = 4, True
-    value = UOp(Op.DOT, dtype, words, arg)
+    value = UOp(Op.DOT, dtype, words, spec.dot(_MULTIPLIED[dtype]))
     return _sink(n, r, UOp(Op.REDUCE, dtype, (value, k), Op.ADD))
 
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DeviceError
+from kernelrt.ir.ops import HALVES, Parts
 from kernelrt.util.lazy_import import aside, load
 from kernelrt.util.llvm_binding import binding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from kernelrt.dtype import DType
 
@@ -152,52 +153,73 @@ class DeviceSpec:
         """Whether there is an instruction to convert float16 from and to float32."""
         return self.is_arm64 or self.has("f16c")
 
-    def dot_parts(self, *dtypes: DType) -> int:
-        """Return how many numbers of a 32-bit word the dot-product instruction multiplies and adds.
+    @property
+    def has_vnni(self) -> bool:
+        """Whether this is an x86-64 processor that adds products of words with one instruction."""
+        vectors = self.has("avx512vnni") and self.has("avx512vl")
+        return vectors or (self.has("avxvnni") and self.vector_bits <= 256)
+
+    def dot(self, dtype: DType, other: DType | None = None) -> Parts | None:
+        """Return how the dot-product instruction for two types reads words of its operands.
 
         Parameters
         ----------
-        *dtypes : DType
-            Types of the operands.
+        dtype, other : DType
+            Types of the operands; by default both have the same.
 
         Returns
         -------
-        int
-            4 for bytes, 2 for bfloat16 and for integers that fit signed 16-bit halves, 0 if there
-            is no instruction.
+        Parts or None
+            None if there is no instruction. If there is none for bytes of these signednesses, then
+            `other_signed` is not that of `other`: flip the highest bit of each of its bytes.
 
         Examples
         --------
         >>> from kernelrt import dtype as dt
-        >>> DeviceSpec.avx2().dot_parts(dt.int8, dt.int16), DeviceSpec.neon().dot_parts(dt.int8)
-        (2, 0)
+        >>> DeviceSpec.avx2().dot(dt.int8, dt.int16), DeviceSpec.neon().dot(dt.int8)
+        (Parts(number=2, signed=True, other_signed=True), None)
+        >>> DeviceSpec.neon_dot().dot(dt.int8, dt.uint8)
+        Parts(number=4, signed=True, other_signed=True)
         """
-        if self.is_arm64:
-            every = all(d.is_int and d.bits == 8 for d in dtypes)
-            return 4 if every and self.has("dotprod") else 0
-        if not self.triple.startswith("x86_64"):
-            return 0
-        if all(d is dt.bfloat16 for d in dtypes):
-            return 2 if self.has("avx512bf16") and self.has("avx512vl") else 0
-        if not all(d.is_int for d in dtypes):
-            return 0
-        quads = self.has("avx512vnni") and self.has("avx512vl")
-        quads = quads or (self.has("avxvnni") and self.vector_bits <= 256)
-        if quads and all(d.bits == 8 for d in dtypes):
-            return 4
-        return 2 if all(d.max < 1 << 15 for d in dtypes) else 0
+        types = (dtype, other or dtype)
+        return next((p for p in self._forms(*types) if self.has_dot(p, dtype)), None)
 
-    def multiplies_bytes(self, signed: bool, other_signed: bool) -> bool:
-        """Return whether the dot-product instruction takes bytes that are signed or not like this.
+    def _forms(self, dtype: DType, other: DType) -> Iterator[Parts]:
+        """Yield how words of numbers of two types may be read, the best first."""
+        if dtype.is_int and other.is_int:
+            if dtype.bits == other.bits == 8:
+                signed = dtype.is_signed
+                yield Parts(4, signed, other.is_signed)
+                yield Parts(4, signed, not other.is_signed)
+            if max(dtype.max, other.max) < 1 << 15:
+                yield HALVES
+        elif dtype is other is dt.bfloat16:
+            yield HALVES
+
+    def has_dot(self, parts: Parts, dtype: DType) -> bool:
+        """Return whether there is a dot-product instruction for `parts` of words.
+
+        Parameters
+        ----------
+        parts : Parts
+            How it reads the words of its operands.
+        dtype : DType
+            Type of the operands or of the sum: an integer or a float.
 
         Examples
         --------
-        >>> DeviceSpec.neon_dot().multiplies_bytes(True, True)
-        True
+        >>> from kernelrt import dtype as dt
+        >>> DeviceSpec.neon_dot().has_dot(Parts(4, True, False), dt.int32)
+        False
         """
+        alike = parts.signed is parts.other_signed
         if self.is_arm64:
-            return self.has("dotprod" if signed is other_signed else "i8mm")
-        return signed is not other_signed
+            return parts.number == 4 and self.has("dotprod") and (alike or self.has("i8mm"))
+        if not self.triple.startswith("x86_64"):
+            return False
+        if dtype.is_float:
+            return self.has("avx512bf16") and self.has("avx512vl")
+        return parts == HALVES or (self.has_vnni and not alike)
 
     @classmethod
     def avx512(cls, cores: int = 1) -> Self:

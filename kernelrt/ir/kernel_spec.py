@@ -20,7 +20,7 @@ from kernelrt.ir.node_spec import (
     operands,
     variable,
 )
-from kernelrt.ir.ops import REDUCERS, Op
+from kernelrt.ir.ops import HALVES, REDUCERS, Op, Parts
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.uop import UOp, toposort
 
@@ -101,12 +101,10 @@ def _dot(u: UOp) -> str | None:
         )
     if u.dtype not in (dt.int32, dt.float32, dt.bfloat16):
         return f"its dtype is {u.dtype.name}; expected int32, float32 or bfloat16"
-    parts = (2,) if u.dtype.is_float else (2, 4)
-    if u.arg in parts or (4 in parts and u.arg in ((4, True), (4, False))):
+    if isinstance(u.arg, Parts) and (u.arg == HALVES or (u.dtype.is_int and u.arg.number == 4)):
         return None
-    return (
-        f"its arg {u.arg!r} must be {' or '.join(map(str, parts))}, the number of parts of a word"
-    )
+    bytes_ = ", or Parts of 4 bytes" if u.dtype.is_int else ""
+    return f"its arg {u.arg!r} must be {HALVES}{bytes_}"
 
 
 def _words(u: UOp) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,7 @@ __all__ = [
     "EXPANSIONS",
     "FAILING",
     "FUNCTIONS",
+    "HALVES",
     "MOVEMENT",
     "PRODUCTS",
     "REDUCERS",
@@ -27,6 +28,7 @@ __all__ = [
     "Expansion",
     "Form",
     "Op",
+    "Parts",
     "is_fused",
 ]
 
@@ -275,3 +277,23 @@ def is_fused(reducer: Op, value: Op, *, is_float: bool) -> bool:
     Processors have one instruction for a float product and its sum, and for a DOT and its sum.
     """
     return reducer is Op.ADD and value in PRODUCTS and (is_float or value is Op.DOT)
+
+
+class Parts(NamedTuple):
+    """The arg of a DOT: how it reads the 32-bit words of its two operands.
+
+    Attributes
+    ----------
+    number : int
+        Number of parts of a word: 4 bytes, or 2 halves of 16 bits.
+    signed, other_signed : bool
+        Whether the parts of the first and of the second operand are signed. Floats are.
+    """
+
+    number: int
+    signed: bool
+    other_signed: bool
+
+
+#: Two signed 16-bit integers, or two bfloat16 numbers.
+HALVES: Final = Parts(2, True, True)

@@ -545,9 +545,7 @@ def _walk_of(item: Item) -> Walk | None:
 def _additions(fold: UOp) -> int:
     """Return how many additions `fold` makes for each of its elements: several for a DOT."""
     value = fold.src[0]
-    if value.op is not Op.DOT:
-        return 1
-    return int(value.arg[0] if isinstance(value.arg, tuple) else value.arg)
+    return int(value.arg.number) if value.op is Op.DOT else 1
 
 
 def _rounds(fold: UOp) -> bool:

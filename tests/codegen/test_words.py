@@ -13,8 +13,10 @@ from support.work import lines_run
 from kernelrt import dtype as dt
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import TARGETS, DeviceSpec, host
+from kernelrt.errors import CompileError
 from kernelrt.ir import Op, UOp, Variable, const, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
+from kernelrt.ir.ops import HALVES, Parts
 from kernelrt.loops.passes.packed_dot import MANY_ROWS, ROWS, SIDES, in_words
 from tests.codegen.conftest import RUNNABLE, runner, runner_on
 
@@ -26,6 +28,7 @@ KINDS = ["int8", "uint8", "int16"]
 PAIRS = [("int8", "int8"), ("uint8", "int8"), ("int16", "int16")]
 BYTES = [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")]
 LAYOUTS = ["NN", "NT", "TN", "TT"]
+READS = [HALVES, *(Parts(4, x, y) for x in (True, False) for y in (True, False))]
 
 
 def product(build, sizes, layout="NN", kinds=("int8", "int8"), total="int32", rows=None):
@@ -54,13 +57,19 @@ def operands(rng, sizes, layout="NN", kinds=("int8", "int8"), total="int32"):
     return (a.astype(np.int64) @ b.astype(np.int64)).astype(total), *map(np.ascontiguousarray, laid)
 
 
-def parts(ast, target=VNNI):
-    """Of what DOTs the kernel is made: 4, 2, or nothing."""
+def form(ast, target=VNNI):
+    """How the DOTs of the kernel read words; None if it has no DOTs."""
     written = in_words(ast, target)
     verify_kernel(written)
     found = {u.arg for u in toposort([written]) if u.op is Op.DOT}
     assert len(found) < 2
     return found.pop() if found else None
+
+
+def parts(ast, target=VNNI):
+    """The numbers in a word of the DOTs of the kernel: 4, 2, or None."""
+    found = form(ast, target)
+    return found and found.number
 
 
 def copies(ast, target=VNNI):
@@ -141,11 +150,15 @@ def test_what_is_multiplied_in_words(build):
     assert parts(product(build, sizes, kinds=quads), DeviceSpec.avx512()) == 2
     assert parts(product(build, sizes, kinds=quads), DeviceSpec.generic()) == 2
     assert parts(product(build, sizes, kinds=quads), DeviceSpec.neon()) is None
-    assert parts(product(build, sizes, kinds=quads), DeviceSpec.neon_i8mm()) == 4
-    assert parts(product(build, sizes, kinds=quads), DeviceSpec.neon_dot()) == (4, False)
+    reads = form(product(build, sizes, kinds=quads), DeviceSpec.neon_i8mm())
+    assert reads == Parts(4, False, True)
+    # The bytes of the first operand are flipped.
+    reads = form(product(build, sizes, kinds=quads), DeviceSpec.neon_dot())
+    assert reads == Parts(4, False, False)
     for kind, signed in (("int8", True), ("uint8", False)):
         for spec in (DeviceSpec.neon_dot(), DeviceSpec.neon_i8mm()):
-            assert parts(product(build, sizes, kinds=(kind, kind)), spec) == (4, signed)
+            reads = form(product(build, sizes, kinds=(kind, kind)), spec)
+            assert reads == Parts(4, signed, signed)
     assert parts(product(build, sizes, kinds=pairs), DeviceSpec.neon_i8mm()) is None
     assert parts(product(build, sizes, kinds=pairs)) == 2
     # The halves of a word are signed.
@@ -454,3 +467,33 @@ def test_any_tile_can_be_written(build, rng):
         out = np.zeros(truth.shape, np.int32)
         runner(host(), variant.text)(ast, [out, a, b])
         np.testing.assert_array_equal(out, truth)
+
+
+@pytest.mark.parametrize("parts", READS, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_dot_that_a_target_lacks_is_refused(target, parts, build):
+    spec = TARGETS[target]
+    i, k = build.range(64, 0), build.range(32, 1)
+    words = (build.load(build.param(slot, 64 * 32, dt.int32), i * 32 + k) for slot in (1, 2))
+    value = build.reduce(Op.ADD, UOp(Op.DOT, dt.int32, tuple(words), parts), k)
+    ast = build.sink(build.store(build.param(0, 64, dt.int32), i, value))
+    verify_kernel(ast)
+    if spec.has_dot(parts, dt.int32):
+        program = LLVMRenderer(spec).render(ast)
+        assert "ret" in LLVMCompiler(spec).assembly(program.name, program.src)
+    else:
+        with pytest.raises(CompileError, match="has no dot-product instruction for Parts"):
+            LLVMRenderer(spec).render(ast)
+
+
+def test_dots_that_targets_have():
+    kinds = (True, False)
+    found = {
+        target: [(x, y) for x in kinds for y in kinds if spec.has_dot(Parts(4, x, y), dt.int8)]
+        for target, spec in TARGETS.items()
+    }
+    mixed, alike = [(True, False), (False, True)], [(True, True), (False, False)]
+    assert found == {
+        "vnni": mixed, "avxvnni": mixed, "avx512": [], "avx2": [], "generic": [], "neon": [],
+        "neon dot": alike, "neon i8mm": [(x, y) for x in kinds for y in kinds],
+    }  # fmt: skip

@@ -30,14 +30,14 @@ def rng():
 def in_words(request, monkeypatch):
     """With and without the instruction, whatever the machine has."""
     if request.param:
-        yield bool(host().dot_parts(krt.bfloat16))
+        yield host().dot(krt.bfloat16) is not None
         return
-    parts = DeviceSpec.dot_parts
+    dot = DeviceSpec.dot
 
     def of_integers(self, *dtypes):
-        return 0 if krt.bfloat16 in dtypes else parts(self, *dtypes)
+        return None if krt.bfloat16 in dtypes else dot(self, *dtypes)
 
-    monkeypatch.setattr(DeviceSpec, "dot_parts", of_integers)
+    monkeypatch.setattr(DeviceSpec, "dot", of_integers)
     monkeypatch.setattr(opened().renderer, "_cache", None)  # programs with the instruction
     kernels.clear()
     yield False

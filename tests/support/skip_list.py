@@ -46,7 +46,7 @@ def _bfloat16_products(of: str) -> bool:
     from kernelrt.dtype import bfloat16
 
     target: spec.DeviceSpec = getattr(spec, of)()
-    return bool(target.dot_parts(bfloat16))
+    return target.dot(bfloat16) is not None
 
 
 def _wide_long_double() -> bool:

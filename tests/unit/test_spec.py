@@ -8,6 +8,7 @@ from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, const, toposort
 from kernelrt.ir.kernel_spec import KERNEL, verify_kernel
 from kernelrt.ir.local import ROWS_BYTES
+from kernelrt.ir.ops import HALVES, Parts
 from kernelrt.ir.tensor_spec import TENSOR, verify_tensor
 from kernelrt.schedule import schedule
 
@@ -136,16 +137,16 @@ def test_kernel_faults(stores: tuple[UOp, ...], fault: str) -> None:
 def test_words_are_of_narrow_integers() -> None:
     narrow = UOp(Op.PARAM, dt.int8, (), (1, 24))
     word = UOp(Op.LOAD, dt.int32, (UOp(Op.WORDS, dt.int32, (narrow,)), R))
-    for arg in (4, 2, (4, True), (4, False)):
+    for arg in (HALVES, *(Parts(4, x, y) for x in (True, False) for y in (True, False))):
         verify_kernel(UOp(Op.SINK, F, (store(UOp(Op.DOT, dt.int32, (word, word), arg).cast(F)),)))
     wide = word.replace(src=(UOp(Op.WORDS, dt.int32, (P,)), R))
     faults = [
         (wide, "integers of 8 or 16 bits, or of bfloat16"),
-        (UOp(Op.DOT, dt.int32, (word, word), 3), "must be 2 or 4"),
-        (UOp(Op.DOT, dt.int32, (word, word.cast(F)), 4), "words, which are int32"),
-        (UOp(Op.DOT, F, (word, word), 4), "must be 2, the number of parts"),
-        (UOp(Op.DOT, dt.float64, (word, word), 2), "expected int32, float32 or bfloat16"),
-        (UOp(Op.DOT, dt.int32, (word,), 4), "takes 2 operands"),
+        (UOp(Op.DOT, dt.int32, (word, word), 4), "must be Parts.number=2, .*, or Parts of 4 bytes"),
+        (UOp(Op.DOT, dt.int32, (word, word.cast(F)), HALVES), "words, which are int32"),
+        (UOp(Op.DOT, F, (word, word), Parts(4, True, True)), r"must be Parts\(number=2, [^)]*\)$"),
+        (UOp(Op.DOT, dt.float64, (word, word), HALVES), "expected int32, float32 or bfloat16"),
+        (UOp(Op.DOT, dt.int32, (word,), HALVES), "takes 2 operands"),
     ]
     for value, fault in faults:
         with pytest.raises(SpecError, match=fault):

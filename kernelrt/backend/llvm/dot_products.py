@@ -1,9 +1,7 @@
 """Dot-product instructions over the parts of 32-bit words.
 
-The `arg` of a DOT of integers is the number of parts in a word. 2 stands for signed 16-bit halves.
-4 stands for bytes, unsigned in the first word and signed in the second. (4, signed) stands for
-bytes that are all signed or all unsigned. The products of a word are added modulo 2**32. A DOT of
-floats multiplies bfloat16 halves.
+A DOT multiplies the parts of two words, as its `Parts` say, and adds the products modulo 2**32. A
+DOT of floats multiplies bfloat16 halves.
 """
 
 from __future__ import annotations
@@ -11,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kernelrt.backend.llvm.llvm_types import Value, register_type, vector
-from kernelrt.ir.ops import Op
+from kernelrt.errors import CompileError
+from kernelrt.ir.ops import Op, Parts
 from kernelrt.ir.reducers import start
 
 if TYPE_CHECKING:
@@ -21,28 +20,43 @@ if TYPE_CHECKING:
 
 __all__ = ["dot"]
 
-#: Instruction for bytes that are all signed or all unsigned, by the arg of the DOT.
-_BY_SIGN: Final[dict[object, str]] = {(4, True): "sdot", (4, False): "udot"}
+#: Instruction of arm64 for bytes of the first and of the second operand that are signed or not.
+_BY_SIGN: Final = {(True, True): "sdot", (False, False): "udot", (False, True): "usdot"}
 
-#: Name of the instruction for halves, by the number of words in a register.
-_PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+#: Name of the instruction of x86-64 for halves, by the number of words in a register.
+_PAIRS: Final = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 
 
 def dot(
     b: Text, target: DeviceSpec, u: UOp, operands: list[Value], total: Value | None = None
 ) -> Value:
-    """Emit the DOT `u` of `operands`, added to `total` if it is given."""
+    """Emit the DOT `u` of `operands`, added to `total` if it is given.
+
+    Raises
+    ------
+    CompileError
+        The target has no instruction for the parts of `u`.
+    """
+    parts: Parts = u.arg
+    if not target.has_dot(parts, u.dtype):
+        raise CompileError(
+            f"{target.cpu} has no dot-product instruction for {parts} with sums of {u.dtype.name}; "
+            "DeviceSpec.dot returns the parts that it multiplies; this is a bug in kernelrt, "
+            "please report it"
+        )
+    if parts.signed and not parts.other_signed:  # instructions have the unsigned bytes first
+        operands, parts = operands[::-1], Parts(parts.number, False, True)
     values, lanes = b.align(operands)
     values.append(b.constant(start(Op.ADD, u.dtype), u.dtype, lanes) if total is None else total)
     most = max(4, target.vector_bits // 32)
     runs = [range(i, min(i + most, lanes)) for i in range(0, lanes, most)]
     if len(runs) == 1:
-        return _dot(b, target, u.arg, values)
-    out = [_dot(b, target, u.arg, [b.shuffle(v, None, list(run)) for v in values]) for run in runs]
+        return _dot(b, target, parts, values)
+    out = [_dot(b, target, parts, [b.shuffle(v, None, list(run)) for v in values]) for run in runs]
     return b.pack([b.lane(part, i) for part in out for i in range(part.lanes)])
 
 
-def _dot(b: Text, target: DeviceSpec, parts: object, values: list[Value]) -> Value:
+def _dot(b: Text, target: DeviceSpec, parts: Parts, values: list[Value]) -> Value:
     """Emit a DOT with at most as many lanes as a register has."""
     dtype, lanes = values[-1].dtype, values[-1].lanes
     width = max(4, 1 << (lanes - 1).bit_length())
@@ -53,12 +67,12 @@ def _dot(b: Text, target: DeviceSpec, parts: object, values: list[Value]) -> Val
         name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * width}"
         text = b.call(name, floats, (floats, sums), (words, x), (words, y))
     elif target.is_arm64:
-        word = "usdot" if parts == 4 else _BY_SIGN[parts]
+        word = _BY_SIGN[parts.signed, parts.other_signed]
         bytes_ = vector("i8", 4 * width)
         left, right = (b.emit(f"bitcast {words} {v} to {bytes_}") for v in (x, y))
         name = f"llvm.aarch64.neon.{word}.v{width}i32.v{4 * width}i8"
         text = b.call(name, words, (words, sums), (bytes_, left), (bytes_, right))
-    elif parts == 4:
+    elif parts.number == 4:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * width}"
         text = b.call(name, words, *((words, v) for v in (sums, x, y)))
     else:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.ir.local import LOCAL_BYTES, flat_index
-from kernelrt.ir.ops import Op
+from kernelrt.ir.ops import Op, Parts
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.uop import UOp, const, toposort
 from kernelrt.loops.analysis import Analysis, stride
@@ -196,26 +196,29 @@ class _Product(NamedTuple):
         The RANGEs of the sum over words.
     dtype : DType
         Type of the sum.
+    parts : Parts
+        How a DOT of words of `load` and `other`, flipped if need be, reads them.
     flips : bool
-        Whether the highest bit of each byte of one operand is flipped, because the target has no
-        instruction for this pair of signed and unsigned bytes. To flip the bit makes a signed byte
-        unsigned, 128 greater, and an unsigned byte signed, 128 smaller. The sums are then corrected
-        by 128 times the sum of the other operand.
+        Whether the highest bit of each byte of `other` is flipped, because the instruction does
+        not take bytes of these signednesses. That adds or subtracts 128 and changes the signedness.
+        A correction of 128 times `load` is subtracted from the sums.
     """
 
     load: _Words
     other: _Words
     depth: tuple[UOp, ...]
     dtype: DType
+    parts: Parts
     flips: bool
 
-    def dot(self, load: UOp, other: UOp, *, signed: bool, other_signed: bool) -> UOp:
-        """Return the DOT of two words; `signed` and `other_signed` tell the type of their bytes."""
-        parts = self.load.parts
-        if parts == 4 and signed is other_signed:
-            return UOp(Op.DOT, self.dtype, (load, other), (parts, signed))
-        first, second = (other, load) if signed else (load, other)
-        return UOp(Op.DOT, self.dtype, (first, second), parts)
+    def dot(self, load: UOp, other: UOp) -> UOp:
+        """Return the DOT of words of both operands, those of `other` flipped if need be."""
+        return UOp(Op.DOT, self.dtype, (load, other), self.parts)
+
+    def with_load_flipped(self) -> _Product:
+        """Return the product with the bytes of `load` flipped, not those of `other`."""
+        number, signed, other_signed = self.parts
+        return self._replace(parts=Parts(number, not signed, not other_signed))
 
 
 def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product | None:
@@ -225,29 +228,30 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
     if total.bits > 32 or load is None or other is None:
         return None
     kinds = (dt.bfloat16,) if total.is_float else (load.dtype, other.dtype)
-    parts = target.dot_parts(*kinds)
-    if not parts:
+    parts = target.dot(*kinds)
+    if parts is None:
         return None
+    number = parts.number
 
     def fit(r: UOp) -> tuple[bool, int, int]:
         strides = [info.stride(x, r) for x in (load, other)]
-        return extent(r) % parts == 0, strides.count(1), extent(r)
+        return extent(r) % number == 0, strides.count(1), extent(r)
 
     along = max(found.depth, key=fit)
     # With one RANGE of depth, a last word of the remainder is added outside the sum. With several,
     # each row is padded to whole words.
-    count = extent(along) // parts if len(found.depth) == 1 else -(-extent(along) // parts)
+    words = extent(along) // number if len(found.depth) == 1 else -(-extent(along) // number)
     # Padding puts predicates on the operands only: LOADs and checks in their indices must not go
     # past the end.
-    if count * parts > extent(along) and any(_reads_along(info, x, along) for x in (load, other)):
+    if words * number > extent(along) and any(_reads_along(info, x, along) for x in (load, other)):
         return None
-    step = new_range(count, free_number(info.sink))
+    step = new_range(words, free_number(info.sink))
     # Sums start with -0.0. Adding 0.0 would change that to 0.0.
     nothing = NEGATIVE_ZERO if total.is_float else 0
-    left, right = _Words(load, along, step, parts, nothing), _Words(other, along, step, parts)
+    left, right = _Words(load, along, step, number, nothing), _Words(other, along, step, number)
     depth = (*(r for r in found.depth if r is not along), step)
-    flips = parts == 4 and not target.multiplies_bytes(left.signed, right.signed)
-    return _Product(left, right, depth, total if total.is_float else dt.int32, flips)
+    flips = number == 4 and parts.other_signed is not right.signed
+    return _Product(left, right, depth, total if total.is_float else dt.int32, parts, flips)
 
 
 def _narrow(x: UOp, total: DType) -> UOp | None:
@@ -301,30 +305,30 @@ def _sum(value: UOp, depth: Sequence[UOp]) -> UOp:
 def _read_in_place(
     sink: UOp, found: Contraction, product: _Product, load: UOp, other: UOp
 ) -> UOp:
-    """Return `sink` with the words of both operands read in place."""
+    """Return `sink` with the words of both operands read in place.
+
+    Those of `load` are flipped if need be.
+    """
     depth = product.depth
     left = product.load.left > 0
     last, last_other = (x.last() if left else None for x in (product.load, product.other))
 
-    def dot(load: UOp, other: UOp) -> UOp:
-        signed = product.load.signed is not product.flips
-        return product.dot(load, other, signed=signed, other_signed=product.other.signed)
-
     if not product.flips:
-        total = _sum(dot(load, other), depth)
+        total = _sum(product.dot(load, other), depth)
         if last is not None and last_other is not None:
-            total = total + dot(last, last_other)
+            total = total + product.dot(last, last_other)
     else:
         # The correction is computed from the operand with fewer elements.
+        product = product.with_load_flipped()
         free = free_number(sink) + 1
         own = [new_range(extent(r), free + k) for k, r in enumerate(depth)]
         far = moved(other, dict(zip(depth, own, strict=True)))
         flip = const(FLIP, dt.int32)
-        total = _sum(dot(_flipped(load), other), depth)
-        total = total - _sum(dot(flip, far), own)
+        total = _sum(product.dot(_flipped(load), other), depth)
+        total = total - _sum(product.dot(flip, far), own)
         if last is not None and last_other is not None:
-            total = total + dot(_flipped(last), last_other)
-            total = total - dot(flip, last_other)
+            total = total + product.dot(_flipped(last), last_other)
+            total = total - product.dot(flip, last_other)
     return substitute([sink], {found.reduce: total.cast(found.reduce.dtype)})[0]
 
 
@@ -445,10 +449,10 @@ class _Panels:
         product, depth = self.product, self.product.depth
         left = product.load.left > 0
         load, rows = self._packed(left=False), self._rows(left=False)
-        total = _sum(self._dot(load, rows), depth)
+        total = _sum(product.dot(load, rows), depth)
         last = self._packed(left=True) if left else None
         if last is not None:
-            total = total + self._dot(last, self._rows(left=True))
+            total = total + product.dot(last, self._rows(left=True))
         if product.flips:
             total = total - self._more(load, last)
         total = total.cast(self.found.reduce.dtype)
@@ -471,11 +475,6 @@ class _Panels:
         if self.rows is not None:
             found[self.rows] = new_range(extent(self.rows), second)
         return found
-
-    def _dot(self, load: UOp, other: UOp) -> UOp:
-        signed, other_signed = (x.signed for x in (self.product.load, self.product.other))
-        other_signed = other_signed is not self.product.flips
-        return self.product.dot(load, other, signed=signed, other_signed=other_signed)
 
     def _packed(self, *, left: bool) -> UOp:
         """Return a word of a column, read from the panels of a block.
@@ -515,8 +514,8 @@ class _Panels:
         panel, column, *deep = own = self._own(*walked)
         at = dict(zip(walked, own, strict=True))
         flip = const(FLIP, dt.int32)
-        total = _sum(self._dot(moved(load, at), flip), deep)
+        total = _sum(self.product.dot(moved(load, at), flip), deep)
         if last is not None:
-            total = total + self._dot(moved(last, at), flip)
+            total = total + self.product.dot(moved(last, at), flip)
         local = UOp(Op.LOCAL, dt.int32, (total, panel, column))
         return UOp(Op.LOAD, dt.int32, (local, flat_index((self.panel, self.column))))

@@ -162,7 +162,7 @@ class Prices:
 
     def multiplies(self, dtype: DType) -> bool:
         """Return whether the target multiplies vectors of `dtype` without widening them."""
-        return self._costs.spec.dot_parts(dtype) > 0
+        return self._costs.spec.dot(dtype) is not None
 
     def lanes(self, dtype: DType) -> int:
         """Return the number of elements in a vector, if a local array holds values of `dtype`."""
@@ -170,14 +170,14 @@ class Prices:
 
     def spared(self, dtype: DType) -> float:
         """Return the cycles per product saved by multiplying `dtype` without widening it."""
-        parts = self._costs.spec.dot_parts(dtype)
-        if not parts:
+        parts = self._costs.spec.dot(dtype)
+        if parts is None:
             return 0.0
         if dtype.is_float:
             separate = self._costs.element(Op.FMA, dt.float32)
         else:
             separate = sum(self._costs.element(op, dt.int32) for op in (Op.MUL, Op.ADD))
-        return max(0.0, separate - self._costs.element(Op.DOT, dtype.accumulator) / parts)
+        return max(0.0, separate - self._costs.element(Op.DOT, dtype.accumulator) / parts.number)
 
     def traffic(self, nbytes: int, reads: float = 1.0, *, out_of_cache: bool = False) -> float:
         """Return the cycles of writing and reading a buffer of `nbytes`.
