@@ -121,8 +121,9 @@ def measure(spec: DeviceSpec) -> dict[str, Any]:
             if op is Op.ADD:
                 own = base / 2
             elif op in (Op.FMA, Op.DOT):
-                # Includes its sum.
-                own = link(op)
+                # Includes its sum, if one instruction computes both.
+                alone = op is Op.DOT and not spec.adds_products(op, d)
+                own = link(op) - alone * base / 2
             elif op is Op.LOAD:
                 own = load - base / 2
             elif op in _MOVES:

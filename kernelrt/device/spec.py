@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DeviceError
-from kernelrt.ir.ops import HALVES, Parts
+from kernelrt.ir.ops import HALVES, Op, Parts
 from kernelrt.util.lazy_import import aside, load
 from kernelrt.util.llvm_binding import binding
 
@@ -147,6 +147,21 @@ class DeviceSpec:
     def has_fma(self) -> bool:
         """Whether there is a fused multiply-add instruction."""
         return self.is_arm64 or self.has("fma")
+
+    def adds_products(self, op: Op, dtype: DType) -> bool:
+        """Return whether one instruction computes the product `op` and adds it to a sum.
+
+        Examples
+        --------
+        >>> from kernelrt import dtype as dt
+        >>> DeviceSpec.avx2().adds_products(Op.MUL, dt.float32)
+        True
+        >>> DeviceSpec.avx2().adds_products(Op.MUL, dt.int32)
+        False
+        """
+        if op is Op.MUL:
+            return self.has_fma and dtype.is_float
+        return op is Op.DOT and (dtype.is_float or self.is_arm64 or self.has_vnni)
 
     @property
     def has_half(self) -> bool:

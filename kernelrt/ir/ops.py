@@ -29,7 +29,6 @@ __all__ = [
     "Form",
     "Op",
     "Parts",
-    "is_fused",
 ]
 
 Group = Literal["leaf", "unary", "binary", "ternary", "movement", "other"]
@@ -261,7 +260,7 @@ FUNCTIONS: Final = UNARY.intersection(EXPANSIONS)
 ALU: Final = UNARY | BINARY | TERNARY
 #: Ops whose elements depend on the operands' elements at the same index alone.
 ELEMENTWISE: Final = ALU | {Op.DOT}
-#: Ops that processors compute and add to a sum with one instruction, or with one more cheap one.
+#: Ops whose sums are contractions.
 PRODUCTS: Final = frozenset({Op.MUL, Op.DOT})
 COMPARE: Final = frozenset(op for op in Op if op.form.compares)
 COMMUTATIVE: Final = frozenset(op for op in Op if op.form.commutative)
@@ -269,14 +268,6 @@ ASSOCIATIVE: Final = frozenset(op for op in Op if op.form.associative)
 #: Ops that may stop a run with an error.
 FAILING: Final = frozenset(op for op in Op if op.form.fails)
 REDUCERS: Final = frozenset(op for op in Op if op.form.reduces)
-
-
-def is_fused(reducer: Op, value: Op, *, is_float: bool) -> bool:
-    """Return whether computing and accumulating `value` takes no longer than computing it alone.
-
-    Processors have one instruction for a float product and its sum, and for a DOT and its sum.
-    """
-    return reducer is Op.ADD and value in PRODUCTS and (is_float or value is Op.DOT)
 
 
 class Parts(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir.local import flat_index, most_elements
-from kernelrt.ir.ops import ALU, ELEMENTWISE, Op, is_fused
+from kernelrt.ir.ops import ALU, ELEMENTWISE, Op
 from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
@@ -313,8 +313,8 @@ def _cycles(info: Analysis, costs: Costs) -> UOp:
                 count(info.deps[u], costs.element(Op.GATHER, u.dtype))
     for u in info.reduces:
         value = u.src[0]
-        # A multiply-add takes no longer than the product alone, which is counted.
-        if not is_fused(u.arg, value.op, is_float=value.dtype.is_float):
+        # The cost of a product includes its sum if one instruction computes both.
+        if u.arg is not Op.ADD or not costs.spec.adds_products(value.op, value.dtype):
             count(info.deps[value], costs.element(u.arg, u.dtype))
     # REDUCEs and LOCALs over the same RANGEs share one loop.
     for u in {u.src[1:]: u for u in closing}.values():

@@ -200,8 +200,8 @@ def _reserved(target: DeviceSpec, nest: Nest) -> int:
         return 6  # without memory operands, scalars need some, too
     if target.vector_registers > 16:
         return 2
-    # Each factor needs a register, as no memory operand is broadcast. Factors of a plain product
+    # Each factor needs a register, as no memory operand is broadcast. Factors of fused products
     # take turns in those of the accumulators: LLVM allocates 6 rows of two vectors, and 4 of three,
     # without a spill. Matrix products of 128 to 512 reach 97% of the peak with 6 rows of two
     # vectors, 90% with 2 rows of four (AVX2, Zen 4).
-    return 0 if target.has_fma and nest.is_product else 3
+    return 0 if nest.adds_products else 3

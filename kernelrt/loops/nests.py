@@ -39,8 +39,8 @@ class Nest:
         Cost of one element of each REDUCE, in plain instructions.
     filling : float
         Cost of one element of all LOCALs in plain instructions, without work shared with REDUCEs.
-    is_product : bool
-        Whether each REDUCE is a sum of products of two LOADs.
+    adds_products : bool
+        Whether each REDUCE adds products of two LOADs, by one instruction each.
     sequential : bool
         Whether each result is a sequential sum.
     awaited : bool
@@ -66,8 +66,10 @@ class Nest:
         self.work = 1.0 + folding / max(1, len(self.reduces))
         filled = [u.src[0] for u in self.fills]
         self.filling = info.weight([*values, *filled], costs) - folding
-        self.is_product = len(products) == len(self.reduces) == len(nodes) and all(
-            s.op is Op.LOAD and not s.dtype.is_narrow for x in products for s in x.src
+        self.adds_products = len(products) == len(self.reduces) == len(nodes) and all(
+            costs.spec.adds_products(x.op, x.dtype)
+            and all(s.op is Op.LOAD and not s.dtype.is_narrow for s in x.src)
+            for x in products
         )
         self.sequential = not info.sequential.isdisjoint(self.reduces)
         self.awaited = not info.awaited.isdisjoint(self.reduces)

@@ -18,12 +18,13 @@ STACK = r"\(%rsp\)|\[sp"
 MULTIPLY_ADD = "fmadd|fmla"
 
 
-def product(build, m, n, k, transposed=False):
+def product(build, m, n, k, transposed=False, dtype=dt.float32, total=None):
+    total = total or dtype
     i, j, t = build.range(m, 0), build.range(n, 1), build.range(k, 2)
-    a = build.load(build.param(1, m * k), i * k + t)
-    b = build.load(build.param(2, n * k), j * k + t if transposed else t * n + j)
-    value = build.reduce(Op.ADD, a * b, t)
-    return build.sink(build.store(build.param(0, m * n), i * n + j, value))
+    a = build.load(build.param(1, m * k, dtype), i * k + t)
+    b = build.load(build.param(2, n * k, dtype), j * k + t if transposed else t * n + j)
+    value = build.reduce(Op.ADD, a.cast(total) * b.cast(total), t)
+    return build.sink(build.store(build.param(0, m * n, total), i * n + j, value))
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -38,6 +39,23 @@ def test_the_inner_loop_keeps_its_tile_in_registers(target, shape, build):
     inner = inner_loop(assembly(product(build, *shape), TARGETS[target]()), MULTIPLY_ADD)
     assert count(inner, MULTIPLY_ADD) >= 32
     assert not count(inner, STACK)
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 64), (384, 384, 384), (512, 512, 512)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "total", "multiply"),
+    [(dt.int8, dt.int32, "vpmaddwd"), (dt.int32, dt.int32, "vpmulld"),
+     (dt.int64, dt.int64, "vpmuludq")],
+    ids=str,
+)  # fmt: skip
+def test_a_product_that_is_added_separately_has_a_register(dtype, total, multiply, shape, build):
+    """On 16 registers. Sums in all of them would wait on the stack, nearly one for each product."""
+    text = assembly("avx2", product(build, *shape, dtype=dtype, total=total))
+    blocks = re.split(r"^(?:\.?L\w+:|\s+j\w+\s.*)", text, flags=re.MULTILINE)
+    inner = max(blocks, key=lambda text: text.count(multiply))
+    stacked = re.findall(r"\(%rsp\), %ymm|%ymm\d+, .*\(%rsp\)", inner)
+    assert inner.count(multiply) >= 32
+    assert len(stacked) <= inner.count(multiply) / 3
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -119,8 +119,8 @@ FAULTS: Final = (
     ),
     Fault(
         "masked-products", "codegen", "kernelrt/backend/llvm/emit_reductions.py",
-        "fused = mask is None and is_fused(u.arg, x.op, is_float=x.dtype.is_float)",
-        "fused = is_fused(u.arg, x.op, is_float=x.dtype.is_float)",
+        "if adds and mask is None:",
+        "if adds:",
         "A sum of products of exponentials over a dynamic size counts elements past its end.",
     ),
     Fault(

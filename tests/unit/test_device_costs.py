@@ -9,10 +9,10 @@ import pytest
 
 from kernelrt import dtype as dt
 from kernelrt.device import Buffer
-from kernelrt.device.costs import costs_of
+from kernelrt.device.costs import Costs, costs_of
 from kernelrt.device.spec import TARGETS, DeviceSpec
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.ops import ALU, EXPANSIONS
+from kernelrt.ir.ops import ELEMENTWISE, EXPANSIONS
 from kernelrt.schedule import schedule
 
 
@@ -20,9 +20,28 @@ from kernelrt.schedule import schedule
 def test_every_op_costs_something_on_every_target(target):
     costs = costs_of(TARGETS[target]())
     for d in (dt.float16, dt.float32, dt.float64, dt.int8, dt.int32, dt.int64, dt.bool_):
-        for op in ALU - {Op.BITCAST}:
+        for op in ELEMENTWISE - {Op.BITCAST}:
             assert 0 < costs.element(op, d) < math.inf
     assert costs.element(Op.RESHAPE, dt.float32) == 0
+
+
+def test_arithmetic_without_a_cost_is_an_error(monkeypatch):
+    costs = Costs(DeviceSpec.neon_dot())
+    row = replace(costs._target, ops={})
+    monkeypatch.setattr(costs, "_target", row)
+    assert costs.element(Op.ADD, dt.int32) > 0
+    with pytest.raises(KeyError, match="DOT has no cost on generic"):
+        costs.element(Op.DOT, dt.int32)
+
+
+def test_a_product_costs_its_sum_where_that_is_an_instruction_of_its_own():
+    for dtype, target in ((dt.int32, DeviceSpec.avx2()), (dt.float32, DeviceSpec.sse4())):
+        costs = costs_of(target)
+        both = sum(costs.element(op, dtype) for op in (Op.MUL, Op.ADD))
+        assert costs.added(Op.MUL, dtype) == both
+    for dtype, op in ((dt.float32, Op.MUL), (dt.int32, Op.DOT)):
+        costs = costs_of(DeviceSpec.neon_dot())
+        assert costs.added(op, dtype) == costs.element(op, dtype)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -37,12 +56,12 @@ def test_what_is_dear_is_dearer(target):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_bytes_are_dearer_the_farther_they_lie(target):
-    spec = TARGETS[target]()
-    costs = costs_of(spec)
-    sizes = (spec.l1_bytes, spec.l2_bytes, spec.l3_bytes, 100 * spec.l3_bytes)
+    own = TARGETS[target]()
+    costs = costs_of(own)
+    sizes = (own.l1_bytes, own.l2_bytes, own.l3_bytes, 100 * own.l3_bytes)
     prices = [costs.byte(n) for n in sizes]
     assert prices == sorted(set(prices))
-    assert costs.byte(spec.l1_bytes + 1) == costs.byte(spec.l2_bytes)
+    assert costs.byte(own.l1_bytes + 1) == costs.byte(own.l2_bytes)
     assert prices == [level.cycles for level in costs.levels]
 
 

@@ -16,6 +16,7 @@ from kernelrt.ir.reducers import start
 if TYPE_CHECKING:
     from kernelrt.backend.llvm.llvm_types import Text
     from kernelrt.device.spec import DeviceSpec
+    from kernelrt.dtype import DType
     from kernelrt.ir.uop import UOp
 
 __all__ = ["dot"]
@@ -30,7 +31,7 @@ _PAIRS: Final = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.51
 def dot(
     b: Text, target: DeviceSpec, u: UOp, operands: list[Value], total: Value | None = None
 ) -> Value:
-    """Emit the DOT `u` of `operands`, added to `total` if it is given.
+    """Emit the DOT `u` of `operands`, added to `total` if `target` adds products (0 by default).
 
     Raises
     ------
@@ -47,39 +48,48 @@ def dot(
     if parts.signed and not parts.other_signed:  # instructions have the unsigned bytes first
         operands, parts = operands[::-1], Parts(parts.number, False, True)
     values, lanes = b.align(operands)
-    values.append(b.constant(start(Op.ADD, u.dtype), u.dtype, lanes) if total is None else total)
+    if target.adds_products(u.op, u.dtype):
+        values.append(total or b.constant(start(Op.ADD, u.dtype), u.dtype, lanes))
     most = max(4, target.vector_bits // 32)
     runs = [range(i, min(i + most, lanes)) for i in range(0, lanes, most)]
     if len(runs) == 1:
-        return _dot(b, target, parts, values)
-    out = [_dot(b, target, parts, [b.shuffle(v, None, list(run)) for v in values]) for run in runs]
+        return _dot(b, target, u.dtype, parts, values)
+    out = [
+        _dot(b, target, u.dtype, parts, [b.shuffle(v, None, list(run)) for v in values])
+        for run in runs
+    ]
     return b.pack([b.lane(part, i) for part in out for i in range(part.lanes)])
 
 
-def _dot(b: Text, target: DeviceSpec, parts: Parts, values: list[Value]) -> Value:
-    """Emit a DOT with at most as many lanes as a register has."""
-    dtype, lanes = values[-1].dtype, values[-1].lanes
+def _dot(b: Text, target: DeviceSpec, dtype: DType, parts: Parts, values: list[Value]) -> Value:
+    """Emit a DOT with at most as many lanes as a register has.
+
+    `values` are the words, and any total.
+    """
+    lanes = values[0].lanes
     width = max(4, 1 << (lanes - 1).bit_length())
     words, halves = vector("i32", width), vector("i16", 2 * width)
-    x, y, sums = (_padded(b, v, width) for v in values)
+    x, y, *totals = (_padded(b, v, width) for v in values)
+    floats = vector("float", width)
+    sums = [(floats if dtype.is_float else words, total) for total in totals]
     if dtype.is_float:
-        floats = vector("float", width)
         name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * width}"
-        text = b.call(name, floats, (floats, sums), (words, x), (words, y))
+        text = b.call(name, floats, *sums, (words, x), (words, y))
     elif target.is_arm64:
         word = _BY_SIGN[parts.signed, parts.other_signed]
         bytes_ = vector("i8", 4 * width)
         left, right = (b.emit(f"bitcast {words} {v} to {bytes_}") for v in (x, y))
         name = f"llvm.aarch64.neon.{word}.v{width}i32.v{4 * width}i8"
-        text = b.call(name, words, (words, sums), (bytes_, left), (bytes_, right))
+        text = b.call(name, words, *sums, (bytes_, left), (bytes_, right))
     elif parts.number == 4:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * width}"
-        text = b.call(name, words, *((words, v) for v in (sums, x, y)))
+        text = b.call(name, words, *sums, (words, x), (words, y))
     else:
-        # LLVM fuses the two instructions if the processor has one for both.
         left, right = (b.emit(f"bitcast {words} {v} to {halves}") for v in (x, y))
-        product = b.call(f"llvm.x86.{_PAIRS[width]}", words, (halves, left), (halves, right))
-        text = b.emit(f"add {words} {sums}, {product}")
+        text = b.call(f"llvm.x86.{_PAIRS[width]}", words, (halves, left), (halves, right))
+        # LLVM makes one instruction of both if the processor adds products.
+        for total in totals:
+            text = b.emit(f"add {words} {total}, {text}")
     out = Value(text, width, dtype)
     return out if width == lanes else b.shuffle(out, None, list(range(lanes)))
 

@@ -13,7 +13,7 @@ from kernelrt.backend.llvm.horizontal_reductions import across, any_lane, identi
 from kernelrt.backend.llvm.instructions import alu
 from kernelrt.backend.llvm.llvm_types import Value
 from kernelrt.errors import CompileError
-from kernelrt.ir.ops import Op, is_fused
+from kernelrt.ir.ops import Op
 from kernelrt.loops.loop_ir import Pass
 from kernelrt.loops.passes.interleave import abreast
 from kernelrt.loops.passes.predication import LEAST_AT_ONCE
@@ -460,8 +460,7 @@ class Accumulators:
     def _fuses(self, u: UOp) -> bool:
         """Return whether one instruction multiplies and adds the elements of the REDUCE `u`."""
         x = u.src[0]
-        fused = is_fused(u.arg, x.op, is_float=x.dtype.is_float)
-        return fused and (x.op is Op.DOT or self.emitter.target.has_fma)
+        return u.arg is Op.ADD and self.emitter.target.adds_products(x.op, x.dtype)
 
     def _combine(self, u: UOp, total: Value, outer: Point, inner: Point) -> Value:
         x = u.src[0]

@@ -173,11 +173,9 @@ class Prices:
         parts = self._costs.spec.dot(dtype)
         if parts is None:
             return 0.0
-        if dtype.is_float:
-            separate = self._costs.element(Op.FMA, dt.float32)
-        else:
-            separate = sum(self._costs.element(op, dt.int32) for op in (Op.MUL, Op.ADD))
-        return max(0.0, separate - self._costs.element(Op.DOT, dtype.accumulator) / parts.number)
+        wide = dt.float32 if dtype.is_float else dt.int32
+        dots = self._costs.added(Op.DOT, wide) / parts.number
+        return max(0.0, self._costs.added(Op.MUL, wide) - dots)
 
     def traffic(self, nbytes: int, reads: float = 1.0, *, out_of_cache: bool = False) -> float:
         """Return the cycles of writing and reading a buffer of `nbytes`.
