@@ -106,6 +106,11 @@ class DeviceSpec:
         return repr(replace(self, cores=1))
 
     @property
+    def few_registers(self) -> bool:
+        """Whether the tile of a product has 16 vector registers, not 32."""
+        return self.vector_registers <= 16
+
+    @property
     def panel_bytes(self) -> int:
         """The most bytes of a packed panel of an operand: a quarter of the L2 cache."""
         return self.l2_bytes // 4

@@ -198,7 +198,7 @@ def _reserved(target: DeviceSpec, nest: Nest) -> int:
     """Return the registers for temporaries of a tile."""
     if not target.triple.startswith("x86_64"):
         return 6  # without memory operands, scalars need some, too
-    if target.vector_registers > 16:
+    if not target.few_registers:
         return 2
     # Each factor needs a register, as no memory operand is broadcast. Factors of fused products
     # take turns in those of the accumulators: LLVM allocates 6 rows of two vectors, and 4 of three,

@@ -493,7 +493,7 @@ class Chooser:
         shared = [r for r in reuse if r not in held]
         if all(any(r not in deps[x] for r in shared) for x in nest.loads):
             reuse = shared
-        few = self.target.vector_registers <= 16
+        few = self.target.few_registers
         # More than 8 rows of one vector spill: LLVM loads the vectors of an unrolled depth first.
         tall = 8 if few else 16
         most = {r: min(tall, extent(r), self._rows_kept(nest, r)) for r in reuse}

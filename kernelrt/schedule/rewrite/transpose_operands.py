@@ -36,8 +36,6 @@ _ROWS: Final = 8
 #: times 768 x 128 reaches 106 GF/s with the copy and 92 GF/s with blocks; with only 64 columns, it
 #: is 89 and 88 GF/s (AVX2, Zen 4).
 _COLUMNS: Final = 128
-#: Maximum number of vector registers of a target on which blocks are slower than the copy.
-_REGISTERS: Final = 16
 
 
 def transpose_operands(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
@@ -73,8 +71,8 @@ def _transposed(node: UOp, device: DeviceSpec) -> UOp:
     found = [lying(factor, axes, {}) for factor in product.src]
     for k, (along, varies) in enumerate(found):
         others = found[1 - k][1]
-        rows = math.prod(dim_max(product.shape[a]) for a in others - varies - summed)
         if not isinstance(product.shape[columns], int):
+            rows = math.prod(dim_max(product.shape[a]) for a in others - varies - summed)
             copies = along in summed and columns in varies - others and rows >= _ROWS
             to = columns
         else:
@@ -95,8 +93,8 @@ def _transposed(node: UOp, device: DeviceSpec) -> UOp:
 def _is_slow(node: UOp, k: int, depth: int, device: DeviceSpec) -> bool:
     """Return whether a product reads factor `k`, which is stored along the rows, slowly."""
     product = node.src[0]
-    narrow = not node.dtype.is_float or node.dtype.is_narrow
-    if device.vector_registers > _REGISTERS or narrow or len(node.arg[1]) > 1:
+    wide = node.dtype.is_float and not node.dtype.is_narrow
+    if not (device.few_registers and wide) or len(node.arg[1]) > 1:
         return False
     step = _step(product.src[k], depth)
     lines = product.shape[depth]
@@ -115,11 +113,11 @@ def _step(factor: UOp, axis: int) -> int | None:
     return math.prod(map(dim_max, inner)) * node.dtype.itemsize if is_static(inner) else None
 
 
-def _copied(factor: UOp, varies: set[int], columns: int) -> UOp:
-    """Copy `factor` so that it is stored along `columns`, without its broadcast axes."""
+def _copied(factor: UOp, varies: set[int], along: int) -> UOp:
+    """Copy `factor` so that it is stored `along` an axis, without its broadcast axes."""
     shape = factor.shape
     bounds = tuple((0, size if a in varies else 1) for a, size in enumerate(shape))
-    order = (*(a for a in range(len(shape)) if a != columns), columns)
+    order = (*(a for a in range(len(shape)) if a != along), along)
     copy = UOp(Op.SHRINK, factor.dtype, (factor,), bounds)
     copy = UOp(Op.PERMUTE, factor.dtype, (copy,), order)
     copy = UOp(Op.CONTIGUOUS, factor.dtype, (copy,))
