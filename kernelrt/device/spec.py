@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
 __all__ = [
-    "LINE", "NATIVE", "SETTING", "TARGETS", "DeviceSpec", "host", "lacking", "machine", "named",
-    "runnable", "target_name",
+    "LINE", "NATIVE", "PAGE", "SETTING", "TARGETS", "TLB_PAGES", "WAY", "DeviceSpec", "host",
+    "lacking", "machine", "named", "runnable", "target_name",
 ]  # fmt: skip
 
 SETTING: Final = "KERNELRT_TARGET"
@@ -34,6 +34,15 @@ SETTING: Final = "KERNELRT_TARGET"
 NATIVE: Final = "native"
 LINE: Final = 64
 """Bytes of a cache line."""
+PAGE: Final = 4096
+"""Bytes of a page: physical memory is contiguous within one."""
+WAY: Final = 4096
+"""Bytes of a way of the L1 cache: addresses this far apart map to the same set.
+
+The cache is indexed while the address is translated, so a way is no larger than a page.
+"""
+TLB_PAGES: Final = 2048
+"""Pages whose addresses a core keeps translated, about: TLBs hold 1,500 to 3,000."""
 
 _ARM64: Final = ("aarch64", "arm64")
 #: Features of every 64-bit Arm processor.

@@ -12,10 +12,10 @@ from kernelrt.device.costs import (
     TRACKED_STREAMS,
     costs_of,
 )
+from kernelrt.device.spec import LINE, PAGE, WAY
 from kernelrt.ir.ops import Op
 from kernelrt.loops.memory_stalls import LATE, reads_of
 from kernelrt.loops.passes.predication import computed, predicate_of
-from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, WAY
 from kernelrt.loops.tiles import ONE, WIDEST_STEP, extent, is_fixed
 from kernelrt.native.tile_cost import Load, MachineModel, NestCost, Tiles, charge, cycles
 

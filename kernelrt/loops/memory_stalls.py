@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from kernelrt.device.spec import WAY
 from kernelrt.ir.ops import Op
-from kernelrt.loops.passes.prefetch_streams import WAY
 from kernelrt.loops.tiles import extent
 from kernelrt.native.tile_cost import Read
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from kernelrt.device.spec import LINE
 from kernelrt.ir.ops import ALU
-from kernelrt.loops.passes.prefetch_streams import LINE
 from kernelrt.loops.tiles import WIDEST_STEP, Tile, extent
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ from support.work import lines_run
 
 from kernelrt import dtype as dt
 from kernelrt.backend.llvm import LLVMRenderer, renderer
-from kernelrt.device.spec import TARGETS, DeviceSpec, host
+from kernelrt.device.spec import LINE, TARGETS, WAY, DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.loops.analysis import Analysis
 from kernelrt.loops.partition import FEW, _share
 from kernelrt.loops.passes.pack_operands import _cache_sets, contraction, pack
-from kernelrt.loops.passes.prefetch_streams import LINE, WAY
 
 #: Rows, columns and depth; rows of the operand that lie 4096 bytes apart meet in the cache.
 WIDE = (40, 1024, 64)

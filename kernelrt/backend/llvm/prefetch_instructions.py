@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernelrt.device.spec import LINE
 from kernelrt.ir.ops import Op
-from kernelrt.loops.passes.prefetch_streams import AHEAD, LINE
+from kernelrt.loops.passes.prefetch_streams import AHEAD
 from kernelrt.loops.tiles import lanes_of, vector_range
 
 if TYPE_CHECKING:

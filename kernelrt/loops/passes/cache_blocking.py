@@ -14,6 +14,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kernelrt.device.spec import TLB_PAGES
 from kernelrt.ir.local import BLOCK_BYTES, LOCAL_BYTES, flat_index, local_bytes, local_itemsize
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
@@ -29,7 +30,7 @@ from kernelrt.loops.passes.pack_operands import (
     new_range,
     stored_along,
 )
-from kernelrt.loops.passes.prefetch_streams import PAGE, streams
+from kernelrt.loops.passes.prefetch_streams import streams
 from kernelrt.loops.tiles import extent, is_fixed
 
 if TYPE_CHECKING:
@@ -81,11 +82,10 @@ PANEL: Final = (16, 4)
 #: blocks take up to a quarter longer than panels if there is memory for two panels. If there is
 #: not, panels take 1.3 to 2.7 times as long as blocks (`python -m bench.report products`).
 LEAST_PANELS: Final = 2
-#: The least number of lines of a panel, each on a page of its own, that miss the TLB, which holds
-#: 1,500 to 3,000 pages. If fewer than `FAR_ROWS` rows use such a panel, blocks take less time. With
-#: blocks, 32 rows times 4096 x 4096 take 0.72 of the time (AVX2), and 32 rows times 2048 x 4096
-#: take 0.77 (AVX-512) or 0.92 of it (AVX2). 128 rows take 0.84 to 1.1 of it (Zen 4).
-FAR_LINES: Final = 2048
+#: The number of rows from which on panels pay although each line of a panel is on a page of its own
+#: and misses the TLB. With blocks, 32 rows times 4096 x 4096 take 0.72 of the time (AVX2), and 32
+#: rows times 2048 x 4096 take 0.77 (AVX-512) or 0.92 of it (AVX2). 128 rows take 0.84 to 1.1 of it
+#: (Zen 4).
 FAR_ROWS: Final = 128
 
 
@@ -299,13 +299,8 @@ def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
 
 def _is_far(info: Analysis, found: Contraction) -> bool:
     """Return whether few rows use a panel of the whole depth, and copying it misses the TLB."""
-    step = info.stride(found.load, found.depth[-1])
-    return (
-        found.rows < FAR_ROWS
-        and step is not None
-        and abs(step) * found.load.dtype.itemsize >= PAGE
-        and extent(found.depth[-1]) >= FAR_LINES
-    )
+    long = extent(found.depth[-1]) >= TLB_PAGES
+    return long and found.rows < FAR_ROWS and found.changes_pages(info)
 
 
 def _panels_fit(found: Contraction, target: DeviceSpec) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.device.costs import costs_of
+from kernelrt.device.spec import LINE, PAGE, WAY
 from kernelrt.ir.local import (
     LOCAL_BYTES,
     flat_index,
@@ -25,7 +26,6 @@ from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import UOp, const, toposort
 from kernelrt.loops.analysis import Analysis
-from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, WAY
 from kernelrt.loops.tiles import extent, is_fixed
 from kernelrt.native.tile_cost import vectors_of
 
@@ -92,6 +92,11 @@ class Contraction(NamedTuple):
     columns: UOp
     depth: tuple[UOp, ...]
     rows: int
+
+    def changes_pages(self, info: Analysis) -> bool:
+        """Return whether neighbors along the depth lie in different pages of `load`'s memory."""
+        step = info.stride(self.load, self.depth[-1])
+        return step is not None and abs(step) * self.load.dtype.itemsize >= PAGE
 
 
 def pack(sink: UOp, target: DeviceSpec) -> UOp:
@@ -189,7 +194,7 @@ def gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
     if found.rows * _work(info, found, target) >= COPIED:
         return True
     itemsize = found.load.dtype.itemsize
-    near = abs(steps[-1] or 0) * itemsize < PAGE and _operand_bytes(found) <= target.l2_bytes
+    near = not found.changes_pages(info) and _operand_bytes(found) <= target.l2_bytes
     # If the other operand is not contiguous along the depth, it takes as many lines again.
     along = info.stride(found.other, found.depth[-1]) == 1
     if near and found.rows <= MANY_ROWS and (along or 2 * _operand_bytes(found) <= target.l2_bytes):

@@ -11,12 +11,13 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt import dtype as dt
+from kernelrt.device.spec import LINE
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import const
 from kernelrt.loops.analysis import CLOSING, stride
-from kernelrt.loops.passes.prefetch_streams import LINE, LONGEST_STRIDE, is_beyond, is_plain
+from kernelrt.loops.passes.prefetch_streams import LONGEST_STRIDE, is_beyond, is_plain
 from kernelrt.loops.tiles import ONE, extent
 
 if TYPE_CHECKING:

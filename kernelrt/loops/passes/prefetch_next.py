@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt.device.spec import LINE
 from kernelrt.ir.ops import Op
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
@@ -25,7 +26,7 @@ from kernelrt.loops.passes.prefetch import (
     points_of,
     tiled,
 )
-from kernelrt.loops.passes.prefetch_streams import LINE, is_beyond, is_plain
+from kernelrt.loops.passes.prefetch_streams import is_beyond, is_plain
 from kernelrt.loops.tiles import ONE, extent
 
 if TYPE_CHECKING:

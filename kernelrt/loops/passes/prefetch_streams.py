@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt.device.costs import costs_of
-from kernelrt.device.spec import LINE
+from kernelrt.device.spec import PAGE
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AHEAD",
-    "LINE",
     "LONGEST_STRIDE",
-    "PAGE",
-    "WAY",
     "Walk",
     "are_runs",
     "goes_by_rows",
@@ -53,11 +50,6 @@ __all__ = [
 #: L1 cache, and both programs took 1.5 times as long with it. If rows are powers of two apart, more
 #: rows than the L2 cache has ways would evict each other.
 AHEAD = 8
-#: Bytes of a page: physical memory is contiguous within one.
-PAGE = 4096
-#: Bytes of a way of the L1 cache: addresses this far apart map to the same set. The cache is
-#: indexed while the address is translated, so a way is no larger than a page.
-WAY = 4096
 #: The longest stride, in bytes, that hardware prefetchers follow: half a page, so that a page holds
 #: two rows.
 LONGEST_STRIDE = 2048
