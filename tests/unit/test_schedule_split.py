@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -74,6 +75,21 @@ def test_values_of_few_rows(reduction, shape):
     values = np.random.default_rng(0).integers(-9, 9, shape)
     found = krt.jit(lambda x: getattr(x, reduction)())(values).item()
     assert found == getattr(np, reduction)(values)
+
+
+@pytest.mark.parametrize("shape", [(61, 305183), (5, 61, 30011), (4, 1000003)], ids=str)
+def test_rows_are_the_parts_if_nothing_divides_them(shape):
+    x = UOp(Op.RESHAPE, dt.float32, (buffer(math.prod(shape)),), shape)
+    assert stored(schedule([reduced(x)], device=SPEC))[0] == max(shape[:-1])
+    values = np.random.default_rng(0).integers(-9, 9, shape).astype(np.int32)
+    assert krt.jit(lambda x: x.sum())(values).item() == values.sum()
+
+
+@pytest.mark.parametrize("rows", [2, 5, 17, 48, 61, 63])
+def test_there_are_never_many_more_parts_than_wanted(rows):
+    for columns in (60 << 17, 61 * 100003, 7**8, 11**7):
+        x = UOp(Op.RESHAPE, dt.float32, (buffer(rows * columns),), (rows, columns))
+        assert 4 <= stored(schedule([reduced(x)], device=SPEC))[0] < 4 * 64
 
 
 def test_how_many_parts_follows_from_shapes_and_not_from_cores():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt.device.costs import costs_of
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import inherit
-from kernelrt.ir.shape import is_static
+from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.schedule.fuse.fusion_cost import FEW, elements
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ __all__ = ["split_reductions"]
 #: Minimum number of parts for which a second kernel pays, and maximum number that is useful.
 _LEAST: Final = 4
 _MOST: Final = 64
+#: Up to this many times the wanted parts are accepted, as few numbers divide a size.
+_SLACK: Final = 4
 
 
 def split_reductions(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
@@ -72,21 +74,27 @@ def _in_parts(node: UOp, device: DeviceSpec) -> UOp:
     for axis in axes:
         size = x.shape[axis]
         assert isinstance(size, int)
-        parts = _divisor(size, wanted)
+        parts = _divisor(size, wanted, 1)
         if parts is not None:
             return _joined(node, axis, (parts, size // parts), 1)
         below = x.shape[axis + 1] if axis + 1 in axes else 1
         assert isinstance(below, int)
-        parts = _divisor(below, -(-wanted // size)) if 1 < size < wanted else None
+        parts = _divisor(below, wanted, size) if 1 < size < wanted else None
         if parts is not None:
             # Split each of few rows, so that a part is a run of memory, not a strip of all rows.
             return _joined(node, axis, (size, parts, below // parts), 2)
-    return node
+    # The rows themselves are the parts if nothing divides into as many as wanted.
+    rows = {axis: size for axis in axes if _LEAST <= (size := dim_max(x.shape[axis])) < wanted}
+    if not rows or len(axes) == 1:
+        return node
+    axis = max(rows, key=rows.__getitem__)
+    return _joined(node, axis, (rows[axis],), 1)
 
 
-def _divisor(size: int, least: int) -> int | None:
-    """Return the smallest divisor of `size` in [`least`, 4 * `least`), or None."""
-    return next((p for p in range(least, 4 * least) if size % p == 0), None)
+def _divisor(size: int, wanted: int, rows: int) -> int | None:
+    """Return the smallest divisor of `size` that gives `rows` the `wanted` parts, or a few more."""
+    parts = range(-(-wanted // rows), (_SLACK * wanted - 1) // rows + 1)
+    return next((p for p in parts if size % p == 0), None)
 
 
 def _joined(node: UOp, axis: int, split: tuple[int, ...], kept: int) -> UOp:
