@@ -169,3 +169,10 @@ def test_the_spelling_of_or_and_and():
     assert lines[begun + 2 :] == [
         f"and <4 x i1> {x}, {y}", f"xor <4 x i1> {x}, {y}", "xor <4 x i1> %v6, %v7",
     ]  # fmt: skip
+
+
+def test_a_compare_or_select_in_another_spelling_is_noticed():
+    guarded = GuardedCompares(lambda instruction: "%v", lambda ty, text: text)
+    for text in ("select i1 %p, {i32, i32} %x, {i32, i32} %y", "fcmp fast olt float %x, %y"):
+        with pytest.raises(AssertionError, match=text.split()[0]):
+            guarded.emit(text)

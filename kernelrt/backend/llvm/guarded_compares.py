@@ -38,6 +38,9 @@ _PASSING = frozenset({
 _FOLDED = {"or": _ORDERED, "and": _UNORDERED}
 _OTHER = {"or": "and", "and": "or"}
 
+#: The end of an XOR that inverts a boolean, or a vector of booleans.
+_NOT = (", true", ", splat (i1 true)")
+
 _NAME = re.compile(r"%[\w.]+")
 _TYPE = r"(?:<\d+ x \w+>|\w+)"
 _OPERAND = r"(?:%[\w.]+|splat \([^)]*\)|[\w.-]+)"
@@ -89,29 +92,24 @@ class GuardedCompares:
             name = self._emit(f"xor {ty} {both}, {differ}")
         else:
             name = self._emit(instruction)
-        if word == "xor" and len(operands) == 1:
+        if word == "xor" and rest.endswith(_NOT):
             self._inverses[name] = operands[0]
-        if word == "select" and (found := _SELECT.fullmatch(instruction)):
-            _, condition, _, yes, no = found.groups()
+        if word == "select":
+            _, condition, _, yes, no = _parts(_SELECT, instruction)
             self._selects[name] = condition, yes, no
         self._kinds[name] = _kind(word, kinds)
         return name
 
     def _compare(self, instruction: str) -> str:
         name = self._emit(instruction)
-        found = _FCMP.fullmatch(instruction)
-        assert found is not None, instruction
-        predicate, *operands = found.groups()
+        predicate, *operands = _parts(_FCMP, instruction)
         self._kinds[name] = _KIND.get(predicate, 0)
         self._compares[name] = predicate, operands[0], operands[1]
         return name
 
     def _select(self, instruction: str) -> str:
         """Return a select that LLVM does not turn into a maximum, an OR or an AND."""
-        found = _SELECT.fullmatch(instruction)
-        if found is None:
-            return instruction
-        mask, condition, ty, yes, no = found.groups()
+        mask, condition, ty, yes, no = _parts(_SELECT, instruction)
         if ty == mask:
             return self._boolean(instruction, mask, condition, yes, no)
         if mask == "i1":
@@ -160,6 +158,13 @@ class GuardedCompares:
             return instruction
         inverse = self.emit(f"xor {ty} {condition}, {true}")
         return f"and {ty} {inverse}, {no}" if yes == false else f"or {ty} {inverse}, {yes}"
+
+
+def _parts(pattern: re.Pattern[str], instruction: str) -> tuple[str, ...]:
+    """Return the parts of an instruction that is always written like `pattern`."""
+    found = pattern.fullmatch(instruction)
+    assert found is not None, instruction
+    return found.groups()
 
 
 def _kind(word: str, kinds: list[int]) -> int:
