@@ -23,7 +23,13 @@ from kernelrt.loops.passes.predication import (
 )
 from kernelrt.loops.passes.prefetch import next_parts, read_after, read_next, touched_late
 from kernelrt.loops.passes.prefetch_next import blocks_after, operands_after
-from kernelrt.loops.passes.prefetch_streams import Walk, next_rows, rows_ahead, streams
+from kernelrt.loops.passes.prefetch_streams import (
+    Walk,
+    next_rows,
+    reads_in_rows,
+    rows_ahead,
+    streams,
+)
 from kernelrt.loops.passes.share_arrays import scratch_outputs
 from kernelrt.loops.tiles import ONE, Part, Tile, extent, is_fixed, parts
 
@@ -145,6 +151,9 @@ class Pass:
         go around those of the array.
     sequential : bool
         Whether each result is a sequential sum: one term after the other, whatever the tiles.
+    in_rows : bool
+        Whether a tile covers all of `closed` and goes through it once for each result, one result
+        after the other. It goes through it once for all results otherwise.
     loop : Loop
         The outermost loop of the pass. The last item of each body is the next loop; the last item
         of the innermost body is a :class:`Step`.
@@ -173,6 +182,7 @@ class Pass:
     masked: Masked | None = None
     kept: bool = False
     sequential: bool = False
+    in_rows: bool = False
 
     def loops(self) -> Iterator[Loop]:
         """Yield the loops of the pass, outermost first."""
@@ -401,7 +411,7 @@ class _Builder:
         if folds and not fills:
             loop = self._asking(loop, [u.src[0] for u in folds], closed)
         tiles = [self._tile(r) for r in closed]
-        return Pass(
+        made = Pass(
             folds,
             fills,
             tuple(sorted(self.info.deps[nodes[0]], key=lambda r: int(r.arg))),
@@ -415,6 +425,9 @@ class _Builder:
             masked_in(self.info, nodes, self.tiling.tiles, costs_of(self.device)),
             sequential=sequential,
         )
+        reduces = made.vector is not None and not fills and made.zeros is None
+        in_rows = reduces and reads_in_rows(self.info, folds, made.loops(), self.device)
+        return replace(made, in_rows=in_rows)
 
     def _asking(self, loop: Loop, values: list[UOp], closed: tuple[UOp, ...]) -> Loop:
         """Return `loop`, the outermost of a pass, with a prefetch of the next tile's operands."""

@@ -74,11 +74,12 @@ class _Outline:
 
     def _pass(self, each: Pass, around: tuple[Loop, ...]) -> list[str]:
         """Return the lines of a pass, under its predicate if it has one."""
+        loop = self._loop(each.loop, around, each)
         if each.predicate is None:
-            return self._loop(each.loop, around, each)
+            return loop
         condition = self._expression(each.predicate.condition, {})[0]
         head = f"if any {condition}:" if each.predicate.holds else f"unless all {condition}:"
-        return [head, *("    " + line for line in self._loop(each.loop, around, each))]
+        return [head, *("    " + line for line in loop)]
 
     def _loop(
         self, loop: Loop, around: tuple[Loop, ...], each: Pass | None = None
@@ -97,13 +98,19 @@ class _Outline:
             said.append(f"added up in blocks of {loop.block}")
         if loop.tile.lanes > 1:
             said.append(f"vectors of {loop.tile.lanes}")
-        if each is not None and each.zeros is not None and each.zeros.src[0] in self.names:
-            said.append(f"one row where {self.names[each.zeros.src[0]]} is 0")
-        if each is not None and each.masked is not None:
-            load, value = each.masked
-            said.append(f"once a row where {self.names[load.src[0]]} is {value.arg}")
+        if each is not None:
+            said += self._tests(each)
+            said += ["row by row"] * each.in_rows
         text += f": {', '.join(said)}" if said else ":"
         return [text, *("    " + line for line in self.lines(loop.body, (*around, loop)))]
+
+    def _tests(self, each: Pass) -> Iterator[str]:
+        """Yield what the tests of whole tiles of a pass find."""
+        if each.zeros is not None and each.zeros.src[0] in self.names:
+            yield f"one row where {self.names[each.zeros.src[0]]} is 0"
+        if each.masked is not None:
+            load, value = each.masked
+            yield f"once a row where {self.names[load.src[0]]} is {value.arg}"
 
     def _start(self, each: Pass, around: tuple[Loop, ...]) -> Iterator[str]:
         """Yield the declarations of a pass: its arrays and accumulators."""

@@ -477,7 +477,9 @@ def test_short_rows_from_memory_are_read_in_order(build, device):
     near, far = (maxima(build, rows, width) for rows in (1024, 1 << 18))
     places = []
     for ast in (near, far):
-        lines = LLVMRenderer(device).render(ast).src.splitlines()
+        renderer = LLVMRenderer(device)
+        assert ("row by row" in renderer.outline(ast)) is (ast is far)
+        lines = renderer.render(ast).src.splitlines()
         at = [line.rsplit("i64 ", 1) for line in lines if "= getelementptr float" in line]
         places.append([int(number) for *_, number in at if number.isdigit()])
     assert places[1] == sorted(places[1]) != []

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.analysis import Analysis
+    from kernelrt.loops.loop_ir import Loop
     from kernelrt.loops.nests import Nest
     from kernelrt.loops.tiles import Tile
 
@@ -39,6 +40,7 @@ __all__ = [
     "is_plain",
     "next_rows",
     "outlasts_memory",
+    "reads_in_rows",
     "rows_ahead",
     "streams",
     "work_along",
@@ -151,15 +153,38 @@ def are_runs(info: Analysis, nest: Nest, along: UOp, device: DeviceSpec) -> bool
     8 rows of 1 KiB that are read side by side take three times as long from memory, but less time
     from the L3 cache.
     """
+    if not nest.loads or not _streams_once(info, nest.loads, nest.ranges, device):
+        return False
     for x in nest.loads:
-        if x.src[0].op is not Op.PARAM or not nest.ranges <= info.deps[x]:
-            return False
         size = x.src[0].dtype.itemsize
         fills_caches = x.src[0].arg[1] * size >= device.l3_bytes
-        shortest = SHORTEST_RUN if fills_caches else PAGE
-        if not is_beyond(x, device) or extent(along) * size < shortest:
+        if extent(along) * size < (SHORTEST_RUN if fills_caches else PAGE):
             return False
-    return bool(nest.loads)
+    return True
+
+
+def reads_in_rows(
+    info: Analysis, folds: Sequence[UOp], loops: Iterable[Loop], device: DeviceSpec
+) -> bool:
+    """Return whether a tile should read the rows that it reduces to `folds` one after the other.
+
+    It reads several rows from start to end, each row once. The processor then reads memory in
+    order. Hardware prefetchers follow that, but not 8 short rows that are read side by side: the
+    maxima of 262144 rows of 64 float32 take 2.0 ms instead of 3.4 (AVX-512, Zen 4). Rows that the
+    L2 cache holds gain nothing.
+    """
+    loads = [x for u in folds for x in info.loads(u.src[0])]
+    whole = all(part.trips == 1 for loop in loops for part in loop.parts)
+    return whole and _streams_once(info, loads, info.deps[folds[0]], device)
+
+
+def _streams_once(
+    info: Analysis, loads: Iterable[UOp], ranges: frozenset[UOp], device: DeviceSpec
+) -> bool:
+    """Return whether `loads` read other elements of a large buffer wherever `ranges` stand."""
+    return all(
+        x.src[0].op is Op.PARAM and ranges <= info.deps[x] and is_beyond(x, device) for x in loads
+    )
 
 
 def goes_by_rows(
