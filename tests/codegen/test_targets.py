@@ -50,12 +50,10 @@ def test_the_inner_loop_keeps_its_tile_in_registers(target, shape, build):
 )  # fmt: skip
 def test_a_product_that_is_added_separately_has_a_register(dtype, total, multiply, shape, build):
     """On 16 registers. Sums in all of them would wait on the stack, nearly one for each product."""
-    text = assembly("avx2", product(build, *shape, dtype=dtype, total=total))
-    blocks = re.split(r"^(?:\.?L\w+:|\s+j\w+\s.*)", text, flags=re.MULTILINE)
-    inner = max(blocks, key=lambda text: text.count(multiply))
-    stacked = re.findall(r"\(%rsp\), %ymm|%ymm\d+, .*\(%rsp\)", inner)
-    assert inner.count(multiply) >= 32
-    assert len(stacked) <= inner.count(multiply) / 3
+    text = assembly(product(build, *shape, dtype=dtype, total=total), DeviceSpec.avx2())
+    inner = inner_loop(text, multiply)
+    assert count(inner, multiply) >= 32
+    assert count(inner, r"\(%rsp\), %ymm|%ymm\d+, .*\(%rsp\)") <= count(inner, multiply) / 3
 
 
 @pytest.mark.parametrize("transposed", [False, True])
