@@ -188,6 +188,11 @@ class DeviceSpec:
         vectors = self.has("avx512vnni") and self.has("avx512vl")
         return vectors or (self.has("avxvnni") and self.vector_bits <= 256)
 
+    @property
+    def has_rounding(self) -> bool:
+        """Whether there is an instruction to round floats to integers."""
+        return self.is_arm64 or self.has("sse4.1")
+
     def dot(self, dtype: DType, other: DType | None = None) -> Parts | None:
         """Return how the dot-product instruction for two types reads words of its operands.
 

@@ -122,6 +122,27 @@ def test_unary(run, build, op, dtype):
     with np.errstate(all="ignore"):
         expected = UNARY[op](x)
     np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("op", [Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND], ids=lambda o: o.name)
+def test_rounding_without_an_instruction(run_plain, build, op, dtype):
+    rng = np.random.default_rng(0)
+    kind = np.dtype(dt.to_numpy(dtype))
+    quarters = rng.integers(-40, 40, 500).astype(kind) / 4
+    close = np.ldexp(kind.type(1), rng.integers(-3, 60, 500)).astype(kind) + quarters
+    x = np.concatenate([quarters, close, -close, np.nextafter(quarters, quarters * 2)])
+    random = np.frombuffer(rng.bytes(kind.itemsize * 2000), kind)
+    x = np.concatenate([edge_values(dtype), x, random])
+    r = build.range(x.size, 0)
+    value = build.load(build.param(1, x.size, dtype), r).alu(op)
+    out = np.zeros_like(x)
+    run_plain(build.sink(build.store(build.param(0, x.size, dtype), r, value)), [out, x])
+    with np.errstate(all="ignore"):
+        expected = UNARY[op](x)
+    np.testing.assert_array_equal(out, expected)
+    known = ~np.isnan(x)
+    np.testing.assert_array_equal(np.signbit(out)[known], np.signbit(expected)[known])
     np.testing.assert_array_equal(np.signbit(out[:2]), np.signbit(expected[:2]))
 
 

@@ -57,6 +57,46 @@ def _intrinsic(name: str) -> _Rule:
     return rule
 
 
+def _rounding(name: str) -> _Rule:
+    def rule(b: Text, _: DType, v: list[Value]) -> str:
+        return _to_integer(b, name, v[0])
+
+    return rule
+
+
+def _to_integer(b: Text, name: str, x: Value) -> str:
+    """Round a float to an integer by the intrinsic `name`, or by arithmetic with the same result.
+
+    Without an instruction LLVM would call the C library for each lane.
+    """
+    ty, size, mask = b.type_of(x), suffix(x), vector("i1", x.lanes)
+    if b.has_rounding:
+        return b.call(f"llvm.{name}.{size}", ty, (ty, x.text))
+    kind = x.dtype.accumulator  # the register type of narrow floats
+
+    def number(value: float) -> str:
+        return b.constant(value, kind, x.lanes).text
+
+    # Numbers from here on have no fraction; below, adding it rounds to the nearest integer.
+    limit = number(2.0**23 if kind is dt.float32 else 2.0**52)
+    magnitude = b.call(f"llvm.fabs.{size}", ty, (ty, x.text))
+    raised = b.emit(f"fadd {ty} {magnitude}, {limit}")
+    near = b.emit(f"fsub {ty} {raised}, {limit}")
+    given = magnitude if name == "trunc" else x.text
+    if name in ("floor", "ceil"):
+        near = b.call(f"llvm.copysign.{size}", ty, (ty, near), (ty, x.text))
+    if name != "roundeven":
+        beyond, step = ("olt", 1.0) if name == "ceil" else ("ogt", -1.0)
+        missed = b.emit(f"fcmp {beyond} {ty} {near}, {given}")
+        change = b.emit(f"select {mask} {missed}, {ty} {number(step)}, {ty} {number(0.0)}")
+        near = b.emit(f"fadd {ty} {near}, {change}")
+    near = b.call(f"llvm.copysign.{size}", ty, (ty, near), (ty, x.text))
+    small = b.emit(f"fcmp olt {ty} {magnitude}, {limit}")
+    # Adding zero makes signaling NaNs quiet, as instructions do.
+    other = b.emit(f"fadd {ty} {x.text}, {number(0.0)}")
+    return b.emit(f"select {mask} {small}, {ty} {near}, {ty} {other}")
+
+
 def _neg(b: Text, dtype: DType, v: list[Value]) -> str:
     ty = b.type_of(v[0])
     if dtype.is_float:
@@ -239,7 +279,7 @@ def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool
     lowered = b.emit(f"fsub {ty} {quotient}, {one}")
     q = _select(b, adjust, Value(lowered, x.lanes, dtype), Value(quotient, x.lanes, dtype))
     # The quotient is whole up to rounding: as NumPy, round up from a fraction above 1/2.
-    whole = b.call(f"llvm.floor.{size}", ty, (ty, q))
+    whole = _to_integer(b, "floor", Value(q, x.lanes, dtype))
     fraction = b.emit(f"fsub {ty} {q}, {whole}")
     above = b.emit(f"fcmp ogt {ty} {fraction}, {b.constant(0.5, dtype, x.lanes).text}")
     next_ = b.emit(f"fadd {ty} {whole}, {one}")
@@ -392,10 +432,10 @@ _RULES: dict[Op, _Rule] = {
     Op.ABS: _abs,
     Op.NOT: _not,
     Op.SQRT: _intrinsic("sqrt"),
-    Op.FLOOR: _intrinsic("floor"),
-    Op.CEIL: _intrinsic("ceil"),
-    Op.TRUNC: _intrinsic("trunc"),
-    Op.ROUND: _intrinsic("roundeven"),
+    Op.FLOOR: _rounding("floor"),
+    Op.CEIL: _rounding("ceil"),
+    Op.TRUNC: _rounding("trunc"),
+    Op.ROUND: _rounding("roundeven"),
     Op.FMA: _intrinsic("fma"),
     Op.CAST: _cast,
     Op.BITCAST: _bitcast,

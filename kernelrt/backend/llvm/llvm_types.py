@@ -89,11 +89,16 @@ class Text:
         Whether the target has instructions to convert between float16 and float32.
     folds_compares : bool
         Whether LLVM folds two compares of floats into one that is wrong for signaling NaNs.
+    has_rounding : bool
+        Whether the target rounds floats to integers.
     """
 
-    def __init__(self, has_half: bool = True, folds_compares: bool = False) -> None:
+    def __init__(
+        self, has_half: bool = True, folds_compares: bool = False, has_rounding: bool = True
+    ) -> None:
         self.has_half = has_half
         self.folds_compares = folds_compares
+        self.has_rounding = has_rounding
         self._guarded = GuardedCompares(self._append, self._fence) if folds_compares else None
         self.lines: list[str] = []
         self.known: dict[object, Value] = {}
