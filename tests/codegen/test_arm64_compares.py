@@ -19,7 +19,7 @@ from kernelrt import dtype as dt
 from kernelrt.backend.llvm.guarded_compares import GuardedCompares
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, const
-from kernelrt.loops.math.decompositions import MATH
+from kernelrt.ir.ops import EXPANSIONS
 
 SPEC = DeviceSpec.neon()
 BINARY = {*BINARY_MATH, Op.MOD, Op.IDIV, Op.MAX, Op.MIN}
@@ -48,7 +48,9 @@ def inverted(x):
 @pytest.mark.cases(12)
 @pytest.mark.parametrize("size", [1, 7, 16])
 @pytest.mark.parametrize("dtype", [*WIDE, dt.float16], ids=str)
-@pytest.mark.parametrize("op", [*MATH, Op.MOD, Op.IDIV, Op.MAX, Op.MIN], ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    "op", [*EXPANSIONS, Op.MOD, Op.IDIV, Op.MAX, Op.MIN], ids=lambda op: op.name
+)
 def test_functions(op, dtype, size, build):
     r, values = loads(build, size, dtype, 1 + (op in BINARY))
     assert not folded(written(build, size, r, UOp(op, dtype, tuple(values))))

@@ -18,7 +18,7 @@ from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp
-from kernelrt.loops.math.decompositions import MATH
+from kernelrt.ir.ops import EXPANSIONS
 from kernelrt.schedule import schedule
 
 MAC = replace(DeviceSpec.neon_dot(), triple="arm64-apple-macosx11.0.0", cpu="apple-m1")
@@ -72,7 +72,7 @@ def test_kernels_of_operations(row):
 
 
 @pytest.mark.parametrize("size", [1, 70])
-@pytest.mark.parametrize("op", MATH, ids=lambda op: op.name)
+@pytest.mark.parametrize("op", EXPANSIONS, ids=lambda op: op.name)
 def test_functions(op, size, build):
     for dtype in (krt.float32, krt.float64, krt.bfloat16):
         r = build.range(size, 0)

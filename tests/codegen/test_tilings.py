@@ -24,7 +24,7 @@ from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, Variable, const, rewrite, toposort
 from kernelrt.loops.analysis import Analysis, kernel_cost
 from kernelrt.loops.loop_ir import build
-from kernelrt.loops.math.decompositions import MATH
+from kernelrt.loops.math.decompositions import decompositions
 from kernelrt.loops.passes.cache_blocking import block
 from kernelrt.loops.passes.fuse_loops import merge_passes
 from kernelrt.loops.passes.pack_operands import pack
@@ -42,7 +42,8 @@ LOADER = LLVMLoader(COMPILER)
 
 def loops(ast):
     """The kernel whose loops a tiling is of."""
-    return Analysis(rewrite([pack(block(merge_passes(ast), host()), host())], MATH)[0])
+    packed = pack(block(merge_passes(ast), host()), host())
+    return Analysis(rewrite([packed], decompositions(host()))[0])
 
 
 def leaf(*shape, dtype=np.float32):

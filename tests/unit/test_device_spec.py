@@ -153,51 +153,60 @@ def test_an_arm64_machine_names_its_features():
     assert {"dotprod", "i8mm"} <= {feature[1:] for feature in machine().features.split(",")}
 
 
-#: Prints a hash of the results of element-wise functions, of integers, and of random numbers.
+#: Prints a hash of the results of element-wise functions and of normal random numbers, and one of
+#: float arithmetic, integers and uniform random numbers.
 ELEMENTWISE = """
 import hashlib, warnings
 import numpy as np
 import kernelrt as krt
 
 warnings.simplefilter("ignore")
-names = '''abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc erfinv exp exp2 expm1
-floor frac gelu i0 lgamma log log10 log1p log2 neg reciprocal relu round rsqrt sigmoid sign sin
-sinc sinh softplus sqrt square tan tanh trunc'''.split()
-found = []
+functions = '''acos acosh asin asinh atan atanh cos cosh digamma erf erfc erfinv exp exp2 expm1
+gelu i0 lgamma log log10 log1p log2 sigmoid sin sinc sinh softplus tan tanh'''.split()
+plain = '''abs ceil floor frac neg reciprocal relu round rsqrt sign sqrt square trunc'''.split()
+found, exact = [], []
 for kind in ("float32", "float64", "float16", "bfloat16"):
     x = krt.tensor(np.random.default_rng(0).normal(0, 9, 1003)).cast(kind).realize()
-    found += krt.jit(lambda x: tuple(getattr(x, name)() for name in names))(x)
-    found += krt.jit(lambda x: (x * 3.1 + x, x / 7, x ** 3.3, x > 1, x.atan2(x * x)))(x)
+    found += krt.jit(lambda x: tuple(getattr(x, name)() for name in functions))(x)
+    found += krt.jit(lambda x: (x ** 3.3, x.atan2(x * x), x.addcmul(x, x, value=0.3)))(x)
+    exact += krt.jit(lambda x: tuple(getattr(x, name)() for name in plain))(x)
+    exact += krt.jit(lambda x: (x * 3.1 + x, x / 7, x // 3, x % 3, x.fmod(-0.7), x > 1))(x)
 i = krt.tensor(np.arange(-500, 503))
-found += krt.jit(lambda i: (i // 7, i % 7, i * i, i.sum(), i.argmax(), i.sort()[0]))(i)
+exact += krt.jit(lambda i: (i // 7, i % 7, i * i, i.sum(), i.argmax(), i.sort()[0]))(i)
 krt.manual_seed(3)
-found += krt.jit(lambda: (krt.rand(99), krt.randn(99), krt.randperm(99)))()
-digest = hashlib.sha256()
-for out in found:
-    bits = out.float() if out.dtype.name == "bfloat16" else out
-    digest.update(bits.numpy().tobytes())
-print(digest.hexdigest())
+normal, *others = krt.jit(lambda: (krt.randn(99), krt.rand(99), krt.randperm(99)))()
+for outs in ([*found, normal], [*exact, *others]):
+    digest = hashlib.sha256()
+    for out in outs:
+        bits = out.float() if out.dtype.name == "bfloat16" else out
+        digest.update(bits.numpy().tobytes())
+    print(digest.hexdigest())
 """
 
 
 @functools.cache
-def digest(target: str) -> str:
-    return subprocess.run(
+def digests(target: str) -> list[str]:
+    done = subprocess.run(
         [sys.executable, "-c", ELEMENTWISE], env={**os.environ, "KERNELRT_TARGET": target},
         capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+    )  # fmt: skip
+    return done.stdout.split()
 
 
 @pytest.mark.parametrize("name", ["native", *TARGETS])
-def test_elementwise_functions_give_the_same_bits_under_all_targets(name):
+def test_elementwise_functions_give_the_same_bits_under_targets_that_fuse_alike(name):
+    spec = machine() if name == "native" else TARGETS[name]()
     if name not in ("native", *runnable(machine())):
         with pytest.raises(subprocess.CalledProcessError) as caught:
-            digest(name)
+            digests(name)
         assert "cannot run code for" in caught.value.stderr
         return
-    first = "x86-64" if machine().is_x86 else "armv8-a"
-    assert len(digest(first)) == 65
-    assert digest(name) == digest(first)
+    runs = runnable(machine())
+    alike = next((n for n in runs if TARGETS[n]().has_fma is spec.has_fma), name)
+    functions, arithmetic = digests(name)
+    assert len(functions) == len(arithmetic) == 64
+    assert functions == digests(alike)[0]
+    assert arithmetic == digests(runs[0])[1]
 
 
 def test_describing_targets_does_not_import_llvm():

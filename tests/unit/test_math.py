@@ -5,6 +5,9 @@ What compiled kernels give is measured in tests/codegen/test_math_compiled.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from support.math_truth import BINARY, NUMPY, TRUTH, UNARY, promised, same_special, ulps
@@ -12,11 +15,16 @@ from support.scalars import evaluate, fused_multiply_add
 from support.skip_list import needs
 
 from kernelrt import dtype as dt
+from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, const, rewrite, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
-from kernelrt.loops.math.decompositions import MATH, decompose
+from kernelrt.loops.math.decompositions import decompose, decompositions
+
+if TYPE_CHECKING:
+    from kernelrt.ir.rewrite import Table
 
 Array = np.ndarray
+Run = Callable[..., Array]
 WIDE = [dt.float32, dt.float64]
 needs_wide = needs("a long double wider than float64")
 #: Types whose results are compared with those of a wider type.
@@ -56,10 +64,25 @@ def node(op: Op, dtype: dt.DType) -> UOp:
     return UOp(op, dtype, tuple(leaf(dtype, 1 + k) for k in range(2 if op in BINARY else 1)))
 
 
-def run(op: Op, *arrays: Array, dtype: dt.DType | None = None) -> Array:
-    """`op` of the arrays through its decomposition."""
-    u = node(op, dtype or dt.parse(arrays[0].dtype))
-    return evaluate(rewrite([u], MATH)[0], dict(zip(u.src, arrays, strict=True)))
+#: Targets with and without a fused multiply-add instruction.
+TARGETS = {"fused": DeviceSpec.avx2(), "separate": DeviceSpec.sse4()}
+
+
+@pytest.fixture(params=TARGETS)
+def table(request: pytest.FixtureRequest) -> Table:
+    """The decompositions for a target."""
+    return decompositions(TARGETS[request.param])
+
+
+@pytest.fixture
+def run(table: Table) -> Run:
+    """A function that applies an op to arrays through its decomposition."""
+
+    def call(op: Op, *arrays: Array, dtype: dt.DType | None = None) -> Array:
+        u = node(op, dtype or dt.parse(arrays[0].dtype))
+        return evaluate(rewrite([u], table)[0], dict(zip(u.src, arrays, strict=True)))
+
+    return call
 
 
 def every(dtype: dt.DType, count: int, seed: int = 0) -> Array:
@@ -110,7 +133,7 @@ def truth(op: Op, *arrays: Array) -> Array:
         return TRUTH[op](*(a.astype(wide) for a in arrays))
 
 
-def check(op: Op, *arrays: Array) -> None:
+def check(run: Run, op: Op, *arrays: Array) -> None:
     got = run(op, *arrays)
     assert got.dtype == arrays[0].dtype
     distance = ulps(got, truth(op, *arrays))
@@ -123,15 +146,15 @@ def check(op: Op, *arrays: Array) -> None:
 
 
 @pytest.mark.parametrize("op", UNARY, **by_name)
-def test_float32_over_its_whole_range(op: Op) -> None:
+def test_float32_over_its_whole_range(run: Run, op: Op) -> None:
     bits = np.arange(0, 1 << 32, 21613 * COARSER.get(op, 1), dtype=np.uint64)
-    check(op, bits.astype(np.uint32).view(np.float32))
+    check(run, op, bits.astype(np.uint32).view(np.float32))
 
 
 @pytest.mark.parametrize(("low", "high", "limit"), [(1, 2, 1.25), (2, 4, 0.7), (4, 20, 0.55)])
 @pytest.mark.parametrize("dtype", CHECKED, **by_name)
 def test_tanh_keeps_the_distance_from_1(
-    dtype: dt.DType, low: float, high: float, limit: float
+    run: Run, dtype: dt.DType, low: float, high: float, limit: float
 ) -> None:
     x = np.random.default_rng(4).uniform(low, high, 100_000).astype(dt.to_numpy(dtype))
     for signed in (x, -x):
@@ -139,21 +162,21 @@ def test_tanh_keeps_the_distance_from_1(
 
 
 @pytest.mark.parametrize("op", UNARY, **by_name)
-def test_float32_where_it_is_used(op: Op) -> None:
-    check(op, ordinary(op, dt.float32, 100_000 // COARSER.get(op, 1)))
+def test_float32_where_it_is_used(run: Run, op: Op) -> None:
+    check(run, op, ordinary(op, dt.float32, 100_000 // COARSER.get(op, 1)))
 
 
 @needs_wide
 @pytest.mark.parametrize("op", UNARY, **by_name)
-def test_float64(op: Op) -> None:
-    check(op, promised(op, every(dt.float64, 4000)))
-    check(op, ordinary(op, dt.float64, 30_000 // COARSER.get(op, 1)))
+def test_float64(run: Run, op: Op) -> None:
+    check(run, op, promised(op, every(dt.float64, 4000)))
+    check(run, op, ordinary(op, dt.float64, 30_000 // COARSER.get(op, 1)))
 
 
 @pytest.mark.parametrize("dtype", CHECKED, **by_name)
 @pytest.mark.parametrize("op", UNARY, **by_name)
-def test_edges_are_as_accurate_as_the_rest(op: Op, dtype: dt.DType) -> None:
-    check(op, promised(op, edges(dtype)))
+def test_edges_are_as_accurate_as_the_rest(run: Run, op: Op, dtype: dt.DType) -> None:
+    check(run, op, promised(op, edges(dtype)))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +185,7 @@ def test_edges_are_as_accurate_as_the_rest(op: Op, dtype: dt.DType) -> None:
     **by_name,
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", WIDE, **by_name)
-def test_small_arguments_keep_their_digits(op: Op, dtype: dt.DType) -> None:
+def test_small_arguments_keep_their_digits(run: Run, op: Op, dtype: dt.DType) -> None:
     """Relative accuracy down to the smallest subnormal number."""
     kind = dt.to_numpy(dtype)
     info = np.finfo(kind)
@@ -177,13 +200,13 @@ def test_small_arguments_keep_their_digits(op: Op, dtype: dt.DType) -> None:
 @pytest.mark.parametrize(
     "x", [1e22, 2.0**1023, np.pi, 355.0, 1.5707963267948966, 6381956970095103.0, 5e-324, 1e300]
 )
-def test_angles_of_any_size(x: float) -> None:
+def test_angles_of_any_size(run: Run, x: float) -> None:
     """Multiples of pi/2 as close as they come, and circles beyond counting."""
     angle = np.array([x, -x])
     for op in (Op.SIN, Op.COS, Op.TAN):
-        check(op, angle)
+        check(run, op, angle)
         with np.errstate(over="ignore"):
-            check(op, angle.astype(np.float32))
+            check(run, op, angle.astype(np.float32))
 
 
 def powers(dtype: dt.DType) -> list[tuple[Array, Array]]:
@@ -204,9 +227,9 @@ def powers(dtype: dt.DType) -> list[tuple[Array, Array]]:
 
 
 @pytest.mark.parametrize("dtype", CHECKED, **by_name)
-def test_powers(dtype: dt.DType) -> None:
+def test_powers(run: Run, dtype: dt.DType) -> None:
     for x, y in powers(dtype):
-        check(Op.POW, x, y)
+        check(run, Op.POW, x, y)
 
 
 # Special values -----------------------------------------------------------------------------------
@@ -214,7 +237,7 @@ def test_powers(dtype: dt.DType) -> None:
 
 @pytest.mark.parametrize("dtype", WIDE, **by_name)
 @pytest.mark.parametrize("op", UNARY, **by_name)
-def test_special_values_are_numpys(op: Op, dtype: dt.DType) -> None:
+def test_special_values_are_numpys(run: Run, op: Op, dtype: dt.DType) -> None:
     x = np.concatenate([edges(dtype), every(dtype, 1000, 5)])
     with np.errstate(all="ignore"):
         expected = NUMPY[op](x)
@@ -223,7 +246,7 @@ def test_special_values_are_numpys(op: Op, dtype: dt.DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", WIDE, **by_name)
-def test_special_powers_are_numpys(dtype: dt.DType) -> None:
+def test_special_powers_are_numpys(run: Run, dtype: dt.DType) -> None:
     """Every pair of numbers that the C standard has a rule for, and their neighbours."""
     kind = dt.to_numpy(dtype)
     info = np.finfo(kind)
@@ -241,7 +264,7 @@ def test_special_powers_are_numpys(dtype: dt.DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", WIDE, **by_name)
-def test_saturation_is_exact(dtype: dt.DType) -> None:
+def test_saturation_is_exact(run: Run, dtype: dt.DType) -> None:
     kind = dt.to_numpy(dtype)
     x = np.array([30.0, 1e4, np.inf], kind)
     for op in (Op.TANH, Op.ERF):
@@ -258,7 +281,7 @@ def test_saturation_is_exact(dtype: dt.DType) -> None:
      Op.ATANH],
     **by_name,
 )  # fmt: skip
-def test_symmetry_is_exact_and_results_stay_within_one(op: Op, dtype: dt.DType) -> None:
+def test_symmetry_is_exact_and_results_stay_within_one(run: Run, op: Op, dtype: dt.DType) -> None:
     x = np.concatenate([ordinary(op, dtype, 20_000), edges(dtype)])
     there, back = run(op, x), run(op, -x)
     np.testing.assert_array_equal(there, back if op in (Op.COS, Op.COSH) else -back)
@@ -267,18 +290,18 @@ def test_symmetry_is_exact_and_results_stay_within_one(op: Op, dtype: dt.DType) 
 
 
 @pytest.mark.parametrize("dtype", CHECKED, **by_name)
-def test_angles_of_points(dtype: dt.DType) -> None:
+def test_angles_of_points(run: Run, dtype: dt.DType) -> None:
     kind = dt.to_numpy(dtype)
     rng = np.random.default_rng(8)
     for x, y in (
         (every(dtype, 4000, 1), every(dtype, 4000, 2)),
         (rng.standard_normal(20_000).astype(kind), rng.standard_normal(20_000).astype(kind)),
     ):
-        check(Op.ATAN2, x, y)
+        check(run, Op.ATAN2, x, y)
 
 
 @pytest.mark.parametrize("dtype", WIDE, **by_name)
-def test_special_points_have_numpys_angles(dtype: dt.DType) -> None:
+def test_special_points_have_numpys_angles(run: Run, dtype: dt.DType) -> None:
     info = np.finfo(dt.to_numpy(dtype))
     marks = [0, 1, 2.5, info.max, info.tiny, info.smallest_subnormal, np.inf]
     values = np.array([*marks, *(-m for m in marks), np.nan], info.dtype)
@@ -290,7 +313,7 @@ def test_special_points_have_numpys_angles(dtype: dt.DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", WIDE, **by_name)
-def test_powers_of_two_are_exact(dtype: dt.DType) -> None:
+def test_powers_of_two_are_exact(run: Run, dtype: dt.DType) -> None:
     info = np.finfo(dt.to_numpy(dtype))
     exponents = np.arange(info.minexp - info.nmant, info.maxexp).astype(info.dtype)
     powers = np.ldexp(info.dtype.type(1), exponents.astype(np.int32))
@@ -299,7 +322,7 @@ def test_powers_of_two_are_exact(dtype: dt.DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", WIDE, **by_name)
-def test_an_element_does_not_depend_on_rare_neighbours(dtype: dt.DType) -> None:
+def test_an_element_does_not_depend_on_rare_neighbours(run: Run, dtype: dt.DType) -> None:
     usual = np.linspace(-9, 9, 101, dtype=dt.to_numpy(dtype))
     beside = np.concatenate([usual, np.array([1e30, -np.inf, np.nan], usual.dtype)])
     for op in (Op.SIN, Op.TAN, Op.LGAMMA):
@@ -310,7 +333,7 @@ def test_an_element_does_not_depend_on_rare_neighbours(dtype: dt.DType) -> None:
 
 
 @pytest.mark.parametrize("op", [*UNARY, *BINARY], **by_name)
-def test_half_precision_is_float32_rounded_once(op: Op) -> None:
+def test_half_precision_is_float32_rounded_once(run: Run, op: Op) -> None:
     x = np.arange(0, 1 << 16, 7, dtype=np.uint16).view(np.float16)
     arrays = (x, x[::-1].copy()) if op in BINARY else (x,)
     with np.errstate(all="ignore"):
@@ -318,7 +341,7 @@ def test_half_precision_is_float32_rounded_once(op: Op) -> None:
     np.testing.assert_array_equal(run(op, *arrays), expected)
 
 
-def test_bfloat16_is_float32_rounded_once() -> None:
+def test_bfloat16_is_float32_rounded_once(run: Run) -> None:
     x = np.linspace(-3, 3, 100).astype(np.float32)
     x = (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
     got = run(Op.EXP, x, dtype=dt.bfloat16)
@@ -328,9 +351,11 @@ def test_bfloat16_is_float32_rounded_once() -> None:
 
 @pytest.mark.parametrize("dtype", [*WIDE, dt.float16], **by_name)
 @pytest.mark.parametrize("exponent", [-1.0, 0.0, 0.5, 1.0, 2.0, 3.0])
-def test_simple_constant_exponents_are_plain_arithmetic(dtype: dt.DType, exponent: float) -> None:
+def test_simple_constant_exponents_are_plain_arithmetic(
+    table: Table, dtype: dt.DType, exponent: float
+) -> None:
     x = leaf(dtype, 1)
-    lowered = rewrite([x.alu(Op.POW, exponent)], MATH)[0]
+    lowered = rewrite([x.alu(Op.POW, exponent)], table)[0]
     assert len(list(toposort([lowered], stop=lambda u: u is x))) <= 10
     values = np.concatenate([edges(dtype), every(dtype, 1000)])
     got = evaluate(lowered, {x: values})
@@ -346,18 +371,18 @@ def test_simple_constant_exponents_are_plain_arithmetic(dtype: dt.DType, exponen
 
 @pytest.mark.parametrize("dtype", [dt.float16, dt.bfloat16, *WIDE], **by_name)
 @pytest.mark.parametrize("op", [*UNARY, *BINARY], **by_name)
-def test_what_is_left_is_legal_plain_arithmetic(op: Op, dtype: dt.DType) -> None:
-    u = rewrite([node(op, dtype)], MATH)[0]
+def test_what_is_left_is_legal_plain_arithmetic(table: Table, op: Op, dtype: dt.DType) -> None:
+    u = rewrite([node(op, dtype)], table)[0]
     assert u.dtype is dtype
-    assert not any(n.op in MATH for n in toposort([u]))
+    assert not any(n.op in table for n in toposort([u]))
     store = UOp(Op.STORE, dtype, (UOp(Op.PARAM, dtype, (), (0, 1)), const(0, dt.int64), u))
     verify_kernel(UOp(Op.SINK, dtype, (store,)))
 
 
-def test_sine_and_cosine_of_one_angle_share_their_work() -> None:
+def test_sine_and_cosine_of_one_angle_share_their_work(table: Table) -> None:
     x = leaf(dt.float32, 1)
-    alone = len(list(toposort(rewrite([x.alu(Op.SIN)], MATH))))
-    both = len(list(toposort(rewrite([x.alu(Op.SIN), x.alu(Op.COS)], MATH))))
+    alone = len(list(toposort(rewrite([x.alu(Op.SIN)], table))))
+    both = len(list(toposort(rewrite([x.alu(Op.SIN), x.alu(Op.COS)], table))))
     assert both < alone + 10
 
 

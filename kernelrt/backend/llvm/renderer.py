@@ -15,7 +15,7 @@ from kernelrt.ir.shape import as_dim
 from kernelrt.loops.analysis import Analysis, kernel_cost
 from kernelrt.loops.chunk_footprint import chunk_bytes
 from kernelrt.loops.loop_ir import build
-from kernelrt.loops.math.decompositions import MATH
+from kernelrt.loops.math.decompositions import decompositions
 from kernelrt.loops.passes.cache_blocking import block
 from kernelrt.loops.passes.fuse_loops import merge_passes
 from kernelrt.loops.passes.pack_operands import pack, repeated
@@ -187,7 +187,7 @@ class LLVMRenderer:
         sink = merge_passes(block_rows(given.sink, self._device))
         sink = in_words(sink, self._device)
         sink = pack(block(sink, self._device), self._device)
-        info = Analysis(rewrite([sink], MATH, written)[0])
+        info = Analysis(rewrite([sink], decompositions(self._device), written)[0])
         return info, kernel_cost(given, info, costs_of(self._device))
 
     def _attributes(self, *, probed: bool) -> str:

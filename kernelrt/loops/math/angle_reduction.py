@@ -15,6 +15,7 @@ from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import const
 from kernelrt.loops.math.primitives import (
     FORMATS,
+    FUSES,
     bits_of,
     exact_product,
     exact_sum,
@@ -51,7 +52,8 @@ def quarters(a: UOp) -> tuple[UOp, UOp, UOp]:
 def _reduced_float32(a: UOp) -> tuple[UOp, UOp, UOp]:
     """Return :func:`quarters` of a float32, computed in float64.
 
-    ``a * first - n`` is exact in FMA, or rounded far below the precision of float32.
+    ``a * first - n`` is exact in FMA, or rounded far below the precision of float32. Without FMA
+    the error of the product may move it beyond 1/2, so it is rounded again.
     """
     wide = a.cast(dt.float64)
     first, second = (const(c, dt.float64) for c in floats(_QUARTERS_FLOAT32[0][1]))
@@ -61,11 +63,20 @@ def _reduced_float32(a: UOp) -> tuple[UOp, UOp, UOp]:
         first = beyond.where(const(high, dt.float64), first)
         second = beyond.where(const(low, dt.float64), second)
     rounder = FORMATS[dt.float64].rounder
-    shifted = fma(wide, first, rounder)
-    y = fma(wide, second, fma(wide, first, negated(shifted - rounder)))
+    if FUSES.get():
+        shifted = fma(wide, first, rounder)
+        y = fma(wide, second, fma(wide, first, negated(shifted - rounder)))
+        n = bits_of(shifted).cast(dt.uint32)
+    else:
+        quotient, error = exact_product(wide, first)
+        shifted = quotient + rounder
+        y = (quotient - (shifted - rounder)) + error
+        again = y + rounder
+        y = (y - (again - rounder)) + wide * second
+        n = (bits_of(shifted) + bits_of(again)).cast(dt.uint32)
     rest = y * _HALF_PI[0]
     near = rest.cast(dt.float32)
-    return bits_of(shifted).cast(dt.uint32), near, (rest - near.cast(dt.float64)).cast(dt.float32)
+    return n, near, (rest - near.cast(dt.float64)).cast(dt.float32)
 
 
 # float64 ------------------------------------------------------------------------------------------

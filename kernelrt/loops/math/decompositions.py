@@ -1,9 +1,9 @@
 """Transcendental functions as polynomials of UOps, so that they fuse and vectorize.
 
 LLVM has no vector math library here: an intrinsic such as llvm.exp would become one libm call for
-each lane. :data:`MATH` replaces these nodes by plain arithmetic before code generation. Branches
-are only around cold paths. The table lists the greatest errors found, in units in the last place.
-The numbers of instructions are in ir/ops.py.
+each lane. :func:`decompositions` replaces these nodes by plain arithmetic before code generation.
+Branches are only around cold paths. The numbers of instructions are in ir/ops.py. The table lists
+the greatest errors found on targets with fused multiply-add, in units in the last place.
 
 ========  ==============  =======
 function  float32         float64
@@ -46,6 +46,7 @@ results are as in the C library. float16 and bfloat16 are computed in float32 an
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
@@ -57,15 +58,17 @@ from kernelrt.loops.math.hyperbolic import acosh, asinh, atanh, cosh, sinh
 from kernelrt.loops.math.lgamma import lgamma
 from kernelrt.loops.math.log import log, log1p, log2, log10
 from kernelrt.loops.math.pow import power
+from kernelrt.loops.math.primitives import FUSES
 from kernelrt.loops.math.trig import cos, sin, tan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.rewrite import Table
     from kernelrt.ir.uop import UOp
 
-__all__ = ["MATH", "decompose"]
+__all__ = ["decompose", "decompositions"]
 
 _FUNCTIONS: Final[dict[Op, Callable[..., UOp]]] = {
     Op.EXP: exp, Op.EXP2: exp2, Op.EXPM1: expm1,
@@ -78,21 +81,45 @@ _FUNCTIONS: Final[dict[Op, Callable[..., UOp]]] = {
 }  # fmt: skip
 
 
-def decompose(u: UOp) -> UOp | None:
+def decompose(u: UOp, *, fuses: bool = True) -> UOp | None:
     """Return plain arithmetic for a transcendental node, or None for any other node.
 
     Parameters
     ----------
     u : UOp
         A node of a kernel AST.
+    fuses : bool
+        Whether the target has a fused multiply-add instruction.
     """
     function = _FUNCTIONS.get(u.op)
     if function is None or not u.dtype.is_float:
         return None
-    if u.dtype.is_narrow:
-        return function(*(s.cast(dt.float32) for s in u.src)).cast(u.dtype)
-    return function(*u.src)
+    token = FUSES.set(fuses)
+    try:
+        if u.dtype.is_narrow:
+            return function(*(s.cast(dt.float32) for s in u.src)).cast(u.dtype)
+        return function(*u.src)
+    finally:
+        FUSES.reset(token)
 
 
-#: Rewrite rules that lower all transcendental nodes of a kernel.
-MATH: Final[Table] = dict.fromkeys(_FUNCTIONS, (decompose,))
+def _in_two_steps(u: UOp) -> UOp:
+    """Return a multiplication and an addition for an FMA node."""
+    a, b, c = u.src
+    return a * b + c
+
+
+_FUSED: Final[Table] = dict.fromkeys(_FUNCTIONS, (decompose,))
+_SEPARATE: Final[Table] = {
+    **dict.fromkeys(_FUNCTIONS, (functools.partial(decompose, fuses=False),)),
+    Op.FMA: (_in_two_steps,),
+}
+
+
+def decompositions(target: DeviceSpec) -> Table:
+    """Return the rewrite rules that lower all transcendental nodes of a kernel for `target`.
+
+    Targets with a fused multiply-add instruction have equal rules, and so have the others. The
+    others also lower FMA nodes.
+    """
+    return _FUSED if target.has_fma else _SEPARATE

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
 from kernelrt.ir.ops import Op
+from kernelrt.ir.uop import const
 from kernelrt.loops.math.exp import expm1_parts
 from kernelrt.loops.math.primitives import (
+    FUSES,
     at_most,
     either_polynomial,
     exact_product,
@@ -18,6 +20,7 @@ from kernelrt.loops.math.primitives import (
     negated,
     ordered_sum,
     polynomial,
+    residue,
     with_sign_of,
 )
 
@@ -130,11 +133,17 @@ def erf(x: UOp) -> UOp:
     a = x.alu(Op.ABS)
     is_far = a > _FAR
     variable = is_far.where(at_most(a, k.saturated) - k.centre, a * a)
-    p = either_polynomial(is_far, variable, k.far, k.near)
+    if x.dtype is dt.float32 and not FUSES.get():
+        # The last steps in float32 would round too much.
+        p = either_polynomial(is_far, variable, k.far[1:], k.near[1:]).cast(dt.float64)
+        first = is_far.where(const(k.far[0], p.dtype), const(k.near[0], p.dtype))
+        p, a = fma(p, variable.cast(p.dtype), first), a.cast(p.dtype)
+    else:
+        p = either_polynomial(is_far, variable, k.far, k.near)
     fourth = p * p
     fourth = fourth * fourth
     far = fma(negated(fourth), fourth, 1.0)
-    return with_sign_of(is_far.where(far, fma(p, a, a)), x)
+    return with_sign_of(is_far.where(far, fma(p, a, a)).cast(x.dtype), x)
 
 
 def erfc(x: UOp) -> UOp:
@@ -151,7 +160,7 @@ def erfc(x: UOp) -> UOp:
     one, two = x.const_like(1.0), x.const_like(2.0)
     whole, whole_low = exact_sum(two, a)
     w = one / whole
-    w_low = fma(negated(whole_low), w, fma(negated(whole), w, one)) * w
+    w_low = fma(negated(whole_low), w, residue(one, whole, w)) * w
     t = fma(w, -4.0, one)
     t_low = fma(w, -4.0, one - t) - w_low * 4.0
     first, second, third = k.scaled[1], k.scaled[2], k.scaled[3]
@@ -165,7 +174,8 @@ def erfc(x: UOp) -> UOp:
     g_low = fma(w, q_low, fma(w_low, q, g_low))
     square, square_low = exact_product(a, a)
     # Subnormal results are scaled twice.
-    scale, p = expm1_parts(negated(square), negated(square_low), _LIFT)
+    scale, r, rest = expm1_parts(negated(square), negated(square_low), _LIFT)
+    p = r + rest
     far = (g + fma(g, p, fma(g_low, p, g_low))) * scale * 2.0**-_LIFT
     negative = x < 0.0
     joined = (one - near, one + near), (far, two - far)

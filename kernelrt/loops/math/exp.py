@@ -10,16 +10,20 @@ from kernelrt import dtype as dt
 from kernelrt.ir.ops import Op
 from kernelrt.loops.math.primitives import (
     FORMATS,
+    FUSES,
     at_least,
     at_most,
     floats,
     fma,
+    halves,
     in_halves,
     is_tiny,
+    less_multiple,
     negated,
     ordered_sum,
     polynomial,
     power_of_two,
+    upper_half,
     with_sign_of,
 )
 
@@ -151,7 +155,7 @@ def exp2(x: UOp) -> UOp:
     rounder = form.rounder + form.bias
     shifted = fma(x, 0.5, rounder)
     scale = power_of_two(shifted)
-    return polynomial(fma(shifted - rounder, -2.0, x), k.exp2) * scale * scale
+    return _power(fma(shifted - rounder, -2.0, x), k.exp2) * scale * scale
 
 
 def exp_of_sum(high: UOp, low: UOp | None) -> UOp:
@@ -161,11 +165,23 @@ def exp_of_sum(high: UOp, low: UOp | None) -> UOp:
     rounder = form.rounder + form.bias
     shifted = fma(x, k.log2e / 2, rounder)
     m = shifted - rounder
-    r = fma(m, -2 * k.ln2[0], x)
+    r = less_multiple(x, m, 2 * k.ln2[0])
     missing = -2 * k.ln2[1]
     r = fma(m, missing, r) if low is None else r + fma(m, missing, low)
     scale = power_of_two(shifted)
-    return polynomial(r, k.exp) * scale * scale
+    return _power(r, k.exp) * scale * scale
+
+
+def _power(r: UOp, c: tuple[float, ...]) -> UOp:
+    """Return :func:`polynomial` of e**r or 2**r, with one large rounding error."""
+    if FUSES.get():
+        return polynomial(r, c)
+    total = r * r * polynomial(r, c[2:])
+    if c[1] == 1.0:
+        return (r + total) + 1.0
+    slope = upper_half(c[1], r.dtype)
+    high, low = halves(r)
+    return (high * slope + (fma(r, c[1] - slope, low * slope) + total)) + 1.0
 
 
 def steps(x: UOp, bias: int, low: UOp | None = None) -> tuple[UOp, UOp, UOp, UOp]:
@@ -182,23 +198,25 @@ def steps(x: UOp, bias: int, low: UOp | None = None) -> tuple[UOp, UOp, UOp, UOp
     shifted = fma(x, k.log2e, rounder)
     n = shifted - rounder
     missing = n * -k.ln2[1] if low is None else fma(n, -k.ln2[1], low)
-    r, rest = ordered_sum(fma(n, -k.ln2[0], x), missing)
+    r, rest = ordered_sum(less_multiple(x, n, k.ln2[0]), missing)
     return shifted, n, r, rest
 
 
 def expm1(x: UOp) -> UOp:
     """Return e**x - 1 for a float32 or float64 node: p 2**n + (2**n - 1) with p = e**r - 1."""
     k = _CONSTANTS[x.dtype]
-    scale, p = expm1_parts(at_least(at_most(x, k.expm1_highest), k.expm1_lowest), None, -1)
-    half = fma(scale, p, scale - 0.5)
+    scale, r, rest = expm1_parts(at_least(at_most(x, k.expm1_highest), k.expm1_lowest), None, -1)
+    if FUSES.get():
+        half = fma(scale, r + rest, scale - 0.5)
+    else:
+        half = fma(scale, r, scale - 0.5) + scale * rest
     return is_tiny(x).where(x, half + half)
 
 
-def expm1_parts(high: UOp, low: UOp | None, bias: int) -> tuple[UOp, UOp]:
-    """Return 2**(n + bias), and p with e**(high + low) = 2**n (1 + p); p is exact near 0."""
+def expm1_parts(high: UOp, low: UOp | None, bias: int) -> tuple[UOp, UOp, UOp]:
+    """Return 2**(n + bias), r and p with e**(high + low) = 2**n (1 + r + p); r is exact near 0."""
     shifted, _, r, rest = steps(high, bias, low)
-    p = r + fma(r * r, polynomial(r, _CONSTANTS[high.dtype].expm1), rest)
-    return power_of_two(shifted), p
+    return power_of_two(shifted), r, fma(r * r, polynomial(r, _CONSTANTS[high.dtype].expm1), rest)
 
 
 def tanh(x: UOp) -> UOp:
@@ -218,7 +236,7 @@ def tanh(x: UOp) -> UOp:
     n = shifted - rounder
     # In one step, r is exact if n is -1 or -2. The rounding error of ln 2 matters in float64 only:
     # the float32 ln 2 happens to be correct to five more bits.
-    r = fma(n, -k.ln2[0] / 2, negated(a))
+    r = less_multiple(negated(a), n, k.ln2[0] / 2)
     z = r * r
     p = in_halves(r, z, k.twice_expm1)
     q = fma(p, z, r + r) if x.dtype is dt.float32 else (r + r) + fma(n, -k.ln2[1], p * z)
@@ -227,4 +245,9 @@ def tanh(x: UOp) -> UOp:
     above_half = a >= math.log(3) / 2
     factor = above_half.where(a.const_like(-1.0), h)
     quotient = above_half.where(power + power, h) / (h + 1.0)
-    return with_sign_of(fma(factor, quotient, negated(factor)), x)
+    if FUSES.get():
+        return with_sign_of(fma(factor, quotient, negated(factor)), x)
+    # The rounding error of h counts twice, about, where it matters.
+    _, low = ordered_sum(scale - 0.5, scale * q)
+    low = above_half.where(a.const_like(0.0), low + low)
+    return with_sign_of((factor * quotient - low) - factor, x)

@@ -13,6 +13,7 @@ from kernelrt.loops.math.exp import steps
 from kernelrt.loops.math.log import log_of_sum
 from kernelrt.loops.math.primitives import (
     FORMATS,
+    FUSES,
     at_least,
     at_most,
     exact_sum,
@@ -23,6 +24,7 @@ from kernelrt.loops.math.primitives import (
     ordered_sum,
     polynomial,
     power_of_two,
+    residue,
     with_sign_of,
 )
 
@@ -79,21 +81,25 @@ def sinh(x: UOp) -> UOp:
     With x = n ln 2 + r, c = cosh r - 1 and s = sinh r, sinh x = d + (d c + u s), where d and u are
     half the difference and half the sum of 2**n and 2**-n. Nothing cancels near 0.
     """
-    up, down, c, s = _parts(x)
+    up, down, c, r, rest = _parts(x)
     difference = up - down
-    half = difference + fma(up + down, s, difference * c)
+    if FUSES.get():
+        half = difference + fma(up + down, r + rest, difference * c)
+    else:
+        small = fma(up + down, rest, difference * c)
+        half = difference + fma(up, r, fma(down, r, small))
     return is_tiny(x).where(x, with_sign_of(half + half, x))
 
 
 def cosh(x: UOp) -> UOp:
     """Return the hyperbolic cosine of a float32 or float64 node; see :func:`sinh`."""
-    up, down, c, s = _parts(x)
-    half = up + (down + fma(up - down, s, (up + down) * c))
+    up, down, c, r, rest = _parts(x)
+    half = up + (down + fma(up - down, r + rest, (up + down) * c))
     return half + half
 
 
-def _parts(x: UOp) -> tuple[UOp, UOp, UOp, UOp]:
-    """Return 2**(n - 2), 2**(-n - 2), cosh r - 1 and sinh r."""
+def _parts(x: UOp) -> tuple[UOp, UOp, UOp, UOp, UOp]:
+    """Return 2**(n - 2), 2**(-n - 2), cosh r - 1, r, and sinh r - r."""
     k, form = _CONSTANTS[x.dtype], FORMATS[x.dtype]
     shifted, n, r, low = steps(at_most(x.alu(Op.ABS), k.highest), -2)
     up = power_of_two(shifted)
@@ -102,8 +108,7 @@ def _parts(x: UOp) -> tuple[UOp, UOp, UOp, UOp]:
     down = power_of_two(at_least(n.const_like(lowest + form.bias - 2) - n, lowest))
     z = r * r
     c = z * polynomial(z, k.cosh)
-    s = r + fma(z * r, polynomial(z, k.sinh), low)
-    return up, down, c, s
+    return up, down, c, r, fma(z * r, polynomial(z, k.sinh), low)
 
 
 def asinh(x: UOp) -> UOp:
@@ -149,7 +154,7 @@ def atanh(x: UOp) -> UOp:
     one = a.const_like(1.0)
     rest, rest_low = ordered_sum(one, negated(a))
     u = (a + a) / rest
-    u_low = fma(negated(u), rest_low, fma(negated(u), rest, a + a))
+    u_low = fma(negated(u), rest_low, residue(a + a, u, rest))
     total, error = exact_sum(one, u)
     y = log_of_sum(total, error + fma(u_low, a, u_low)) * 0.5
     beyond = a.eq(1.0).where(const(math.inf, x.dtype), const(math.nan, x.dtype))

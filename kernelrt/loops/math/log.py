@@ -10,15 +10,18 @@ from kernelrt import dtype as dt
 from kernelrt.ir.uop import UOp, const
 from kernelrt.loops.math.primitives import (
     FORMATS,
+    FUSES,
     bits_of,
     exact_sum,
     floats,
     fma,
     from_bits,
+    halves,
     in_halves,
     negated,
     polynomial,
     sign_bit,
+    upper_half,
 )
 
 if TYPE_CHECKING:
@@ -164,6 +167,8 @@ def _of_parts(f: UOp, e: UOp, low: UOp | None, base: _Base) -> UOp:
     (unit, unit_low), (two, two_low) = base.unit, base.two
     # 1 / (1 + f) is about 1 - f.
     missing = None if low is None else fma(negated(f), low, low)
+    if not FUSES.get():
+        return _of_parts_without_fma(f, e, missing, base)
     if f.dtype is dt.float32:
         z = f * f
         series = fma(in_halves(f, z, base.series[1:]), f, base.series[0])
@@ -186,6 +191,32 @@ def _of_parts(f: UOp, e: UOp, low: UOp | None, base: _Base) -> UOp:
     tail = fma(f, unit_low, rest * unit)
     tail = fma(e, two_low, tail) if two_low else tail
     return fma(e, two, fma(f, unit, tail))
+
+
+def _of_parts_without_fma(f: UOp, e: UOp, missing: UOp | None, base: _Base) -> UOp:
+    """Return :func:`_of_parts`: large products are exact, of halves, and the others small."""
+    (unit, unit_low), (two, two_low) = base.unit, base.two
+    step, slope = upper_half(two, f.dtype), upper_half(unit, f.dtype)
+    # log(1 + f) is f - half + small.
+    if f.dtype is dt.float32:
+        z = f * f
+        half, small = z * -base.series[0], z * (f * in_halves(f, z, base.series[1:]))
+    else:
+        s = f / (f + 2.0)
+        half = f * f * 0.5
+        small = s * fma(s * s, polynomial(s * s, _ATANH), half)
+    tail = e * (two - step + two_low) if two != 1.0 else None
+    if unit == 1.0:
+        for part in (missing, tail):
+            small = small if part is None else small + part
+        return fma(e, step, f - (half - small))
+    curve = small - half
+    if f.dtype is dt.float64:
+        curve = curve * unit
+    high, low = halves(f)
+    rest = fma(f, unit - slope + unit_low, low * slope)
+    rest = rest if tail is None else rest + tail
+    return fma(e, step, high * slope + (curve + rest))
 
 
 def log_of_sum(high: UOp, low: UOp, doubled: UOp | None = None) -> UOp:

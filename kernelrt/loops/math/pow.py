@@ -26,6 +26,7 @@ from kernelrt.loops.math.primitives import (
     polynomial,
     product,
     rarely,
+    residue,
     sign_bit,
 )
 
@@ -166,7 +167,7 @@ def _log2_sum(a: UOp, lower: float) -> tuple[UOp, UOp]:
     total, total_low = ordered_sum(d, x)
     inverse = one / total
     s = product(difference, inverse)
-    rest = fma(negated(s), total_low, fma(negated(s), total, difference))
+    rest = fma(negated(s), total_low, residue(difference, s, total))
     z = s * s
     main, main_low = exact_product(s, _LOG2[0])
     factor = fma(z, polynomial(z, _LOG2_TAIL), _LOG2[1])
@@ -201,7 +202,7 @@ def log_sum(a: UOp) -> tuple[UOp, UOp]:
     whole, whole_low = ordered_sum(a.const_like(2.0), f)
     inverse = a.const_like(1.0) / whole
     s = product(f, inverse)
-    rest = fma(negated(s), whole_low, fma(negated(s), whole, f))
+    rest = fma(negated(s), whole_low, residue(f, s, whole))
     s_low = rest * inverse
     # s**3 (1/3 + z Q(z))
     z, z_low = exact_product(s, s)

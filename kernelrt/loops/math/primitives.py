@@ -4,6 +4,8 @@ All are branch-free sequences of simple ops, so that LLVM turns each node into o
 instruction. They rely on these conventions:
 
 - FMA rounds once, MUL followed by ADD twice: LLVM only fuses FMA nodes.
+- On targets without a fused multiply-add instruction there is no FMA: :func:`fma` rounds twice,
+  and steps that depend on the single rounding use products of halves, which are exact.
 - Additions are never reassociated: adding and subtracting a large number rounds to an integer.
 - Comparisons with NaN are false; the order of the operands of each WHERE is chosen so that NaN
   takes the branch that keeps it.
@@ -11,6 +13,8 @@ instruction. They rely on these conventions:
 
 from __future__ import annotations
 
+import math
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
+    "FUSES",
     "Format",
     "at_least",
     "at_most",
@@ -35,15 +40,19 @@ __all__ = [
     "floats",
     "fma",
     "from_bits",
+    "halves",
     "in_halves",
     "is_tiny",
+    "less_multiple",
     "negated",
     "ordered_sum",
     "polynomial",
     "power_of_two",
     "product",
     "rarely",
+    "residue",
     "sign_bit",
+    "upper_half",
     "with_sign_of",
 ]
 
@@ -92,9 +101,13 @@ def floats(text: str) -> tuple[float, ...]:
     return tuple(float.fromhex(word) for word in text.split())
 
 
+#: Whether the target has a fused multiply-add instruction. ``decompositions.py`` sets it.
+FUSES: Final[ContextVar[bool]] = ContextVar("FUSES", default=True)
+
+
 def fma(a: UOp, b: UOp | float, c: UOp | float) -> UOp:
-    """Return ``a * b + c`` with one rounding."""
-    return a.alu(Op.FMA, b, c)
+    """Return ``a * b + c``, with one rounding if the target has an instruction for it."""
+    return a.alu(Op.FMA, b, c) if FUSES.get() else a * b + c
 
 
 def is_tiny(x: UOp) -> UOp:
@@ -203,7 +216,50 @@ def rarely(condition: UOp, usual: UOp, rare: Callable[..., UOp], *inputs: UOp) -
 def exact_product(a: UOp, b: UOp | float) -> tuple[UOp, UOp]:
     """Return ``a * b`` and its rounding error."""
     rounded = product(a, b)
-    return rounded, fma(a, b, negated(rounded))
+    if FUSES.get():
+        return rounded, fma(a, b, negated(rounded))
+    high, low = halves(a)
+    other, other_low = halves(b if isinstance(b, UOp) else a.const_like(b))
+    rest = (high * other - rounded) + high * other_low + low * other
+    return rounded, rest + low * other_low
+
+
+def upper_half(number: float, dtype: DType) -> float:
+    """Return the upper half of a constant; see :func:`halves`."""
+    significand, exponent = math.frexp(number)
+    kept = (FORMATS[dtype].fraction + 1) // 2
+    return math.ldexp(round(math.ldexp(significand, kept)), exponent - kept)
+
+
+def halves(x: UOp) -> tuple[UOp, UOp]:
+    """Return two numbers whose sum is `x`: products of such halves are exact."""
+    if x.op is Op.CONST:
+        high = upper_half(x.arg, x.dtype)
+        return x.const_like(high), x.const_like(x.arg - high)
+    dropped = FORMATS[x.dtype].fraction // 2 + 1
+    whole = (1 << x.dtype.bits) - (1 << dropped)
+    upper = (bits_of(x) + (1 << (dropped - 1))) & whole
+    head = from_bits(upper, x.dtype)
+    return head, x - head
+
+
+def residue(c: UOp, a: UOp, b: UOp) -> UOp:
+    """Return ``c - a * b`` with one rounding, where the product is close to `c`."""
+    if FUSES.get():
+        return fma(negated(a), b, c)
+    rounded, error = exact_product(a, b)
+    return (c - rounded) - error
+
+
+def less_multiple(x: UOp, n: UOp, c: float) -> UOp:
+    """Return ``x - n * c`` with one rounding, where the product is close to `x`.
+
+    `n` is an integer of at most 12 bits in float32, and 26 in float64.
+    """
+    if FUSES.get():
+        return fma(n, -c, x)
+    high, low = halves(x.const_like(c))
+    return (x - n * high) - n * low
 
 
 def exact_sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:

@@ -17,11 +17,13 @@ from kernelrt.ir.ops import Op
 from kernelrt.loops.math.angle_reduction import quarters
 from kernelrt.loops.math.primitives import (
     FORMATS,
+    FUSES,
     bits_of,
     exact_product,
     floats,
     fma,
     from_bits,
+    less_multiple,
     negated,
     ordered_sum,
     polynomial,
@@ -120,9 +122,9 @@ _Turned = Callable[["UOp", "UOp", "UOp", "UOp"], "UOp"]
 
 
 def _at_any_size(x: UOp, function: _Turned, *, fine: bool = False) -> UOp:
-    a = x.alu(Op.ABS)
+    a, limit = x.alu(Op.ABS), _CONSTANTS[x.dtype].limit
     return rarely(
-        a >= _CONSTANTS[x.dtype].limit,
+        a >= (limit if FUSES.get() else min(limit, _LIMIT_WITHOUT_FMA)),
         function(x, *_subtracted(a, fine=fine)),
         lambda y: function(y, *quarters(y.alu(Op.ABS))),
         x,
@@ -139,7 +141,9 @@ def _subtracted(a: UOp, *, fine: bool = False) -> tuple[UOp, UOp, UOp]:
     rounder = FORMATS[a.dtype].rounder
     shifted = fma(a, _TWO_OVER_PI[a.dtype], rounder)
     n = shifted - rounder
-    r = fma(n, -first, a)
+    if a.dtype is dt.float32 and not FUSES.get():
+        return bits_of(shifted), *_wide_difference(a, n, fine=fine)
+    r = less_multiple(a, n, first)
     if a.dtype is dt.float32 and not fine:
         return bits_of(shifted), fma(n, -second, r), n * -third
     moved, moved_low = exact_product(n, second)
@@ -147,6 +151,22 @@ def _subtracted(a: UOp, *, fine: bool = False) -> tuple[UOp, UOp, UOp]:
     low = ((r - high) - moved) - moved_low
     return bits_of(shifted), high, fma(n, -third, low)
 
+
+def _wide_difference(a: UOp, n: UOp, *, fine: bool) -> tuple[UOp, UOp]:
+    """Return ``a - n pi/2`` in float32, computed in float64, and, if `fine`, its rounding error."""
+    wide, whole = a.cast(dt.float64), n.cast(dt.float64)
+    first, second = _SHORT_HALF_PI
+    r = (wide - whole * first) - whole * second
+    near = r.cast(dt.float32)
+    # Adding -0.0 changes nothing.
+    low = (r - near.cast(dt.float64)).cast(dt.float32) if fine else near.const_like(-0.0)
+    return near, low
+
+
+#: Multiples of half of the bits of pi/2 are exact up to this argument.
+_LIMIT_WITHOUT_FMA: Final = 2.0**26
+#: pi/2 as an unevaluated sum of two: multiples of the first by integers up to 2**17 are exact.
+_SHORT_HALF_PI: Final = floats("0x1.921fb5444p+0 0x1.68c234c4c6629p-39")
 
 _TWO_OVER_PI: Final = {
     dt.float32: float.fromhex("0x1.45f306p-1"),
@@ -168,13 +188,14 @@ def _tan(x: UOp, quadrant: UOp, r: UOp, low: UOp) -> UOp:
     """Return tan r in even quarters, -1 / tan r in odd ones.
 
     tan r is a sum, and its rounding error is subtracted from the inverse as if the inverse were
-    about 1. If it is not, tan r is small, and the error is negligible next to the inverse.
+    about 1. If it is not, tan r is small, and the error is negligible next to the inverse. Without
+    FMA, where more errors add up, the inverse is not taken as 1.
     """
     z = r * r
     p = polynomial(z, _CONSTANTS[r.dtype].tan)
     even, lost = ordered_sum(r, fma(z * r, p, fma(low, z, low)))
     inverse = r.const_like(1.0) / even
-    odd = inverse - lost
+    odd = inverse - (lost if FUSES.get() else lost * inverse * inverse)
     turned = sign_bit(x) ^ (quadrant << (x.dtype.bits - 1))
     return from_bits(bits_of(_is_odd(quadrant).where(odd, even)) ^ turned, x.dtype)
 

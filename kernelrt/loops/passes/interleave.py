@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kernelrt.device.costs import costs_of
-from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,9 +46,7 @@ def abreast(info: Analysis, roots: Sequence[UOp], target: DeviceSpec) -> int:
     target : DeviceSpec
         Device: its registers and costs.
     """
-    # Without an FMA instruction, FMA is a library call, and calls do not overlap.
-    calls = not target.has_fma and any(u.op is Op.FMA for u in info.order(roots))
-    if calls or info.weight(roots, costs_of(target)) <= _SHORT:
+    if info.weight(roots, costs_of(target)) <= _SHORT:
         return 1
     return max(1, min(_MOST, _PRESSURE * target.vector_registers // _alive(info, roots)))
 

@@ -366,7 +366,7 @@ def mul(a: UOp, b: UOp | Number) -> UOp:
 
 
 def multiply_add(a: UOp, b: UOp, c: UOp) -> UOp:
-    """Return ``a * b + c``; floats are rounded once (FMA)."""
+    """Return ``a * b + c``; floats are rounded once on targets with FMA."""
     if a.dtype.is_float:
         return a.alu(Op.FMA, b, c)
     return a.alu(Op.MUL, b).alu(Op.ADD, c)
