@@ -10,6 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import const
 from kernelrt.loops.math.primitives import (
+    FUSES,
     bits_of,
     floats,
     fma,
@@ -84,9 +85,17 @@ def atan(x: UOp) -> UOp:
     a = x.alu(Op.ABS)
     one = x.const_like(1.0)
     far = one < a
-    p = _atan(far.where(one, a) / far.where(a, one))
+    t = far.where(one, a) / far.where(a, one)
     first, second = _CONSTANTS[x.dtype].half_pi
-    turned = p.const_like(first) - (p - second)
+    if FUSES.get():
+        p = _atan(t)
+        turned = p.const_like(first) - (p - second)
+    else:
+        z = t * t
+        rest = z * t * polynomial(z, _CONSTANTS[x.dtype].atan)
+        p = t + rest
+        # Where errors matter most, the first difference is exact.
+        turned = (t.const_like(first) - t) - (rest - second)
     return with_sign_of(far.where(turned, p), x)
 
 
