@@ -53,7 +53,7 @@ CORE = [
         "plan", "build", "graph", "region", "choice", "pool", "thread", "platform", "signals",
     )
 ]
-ROUTINES = ["csrc/linalg.c", "csrc/sort.c", "csrc/foreign.c"]
+ROUTINES = ["csrc/linalg.c", "csrc/cumsum.c", "csrc/sort.c", "csrc/foreign.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 HOT = (
     "_dispatch", "native.array_handle", "native.eager_plan", "native.evaluate",

@@ -1,10 +1,6 @@
-/*
- * Linear algebra of small matrices: linalg_body.h, compiled once per instruction set.
- *
- * Function multiversioning by the compiler (target_clones) needs features that some linkers and
- * sanitizers lack; so the file is included several times with different target settings.
- */
+/* Linear algebra of small matrices: linalg_body.h, compiled once per instruction set. */
 #include "linalg.h"
+#include "versions.h"
 
 #include <float.h>
 #include <math.h>
@@ -26,16 +22,6 @@ static inline void *krt_align_up(void *end)
     return (void *)(((uintptr_t)end + 63) / 64 * 64);
 }
 
-#define DO(text) _Pragma(#text)
-#if defined(__clang__)
-#define BEGIN(features) \
-    DO(clang attribute push(__attribute__((target(features))), apply_to = function))
-#define END DO(clang attribute pop)
-#else
-#define BEGIN(features) DO(GCC push_options) DO(GCC target(features))
-#define END DO(GCC pop_options)
-#endif
-
 #define VERSION(name) name
 #define VECTOR 16
 #include "linalg_body.h"
@@ -46,7 +32,7 @@ static inline void *krt_align_up(void *end)
 
 #define VERSION(name) name##_256
 #define VECTOR 32
-BEGIN("avx2,fma")
+BEGIN_256
 #include "linalg_body.h"
 END
 #undef VERSION
@@ -54,7 +40,7 @@ END
 
 #define VERSION(name) name##_512
 #define VECTOR 64
-BEGIN("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")
+BEGIN_512
 #include "linalg_body.h"
 END
 #undef VERSION
@@ -64,19 +50,13 @@ END
 
 const krt_named *krt_linalg(int bits)
 {
-    if (bits == 128) {
-        return table;
+    if (!krt_runs(bits)) {
+        return NULL;
     }
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (bits == 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        return table_256;
-    }
-    if (bits == 512 && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        return table_512;
+    if (bits > 128) {
+        return bits == 256 ? table_256 : table_512;
     }
 #endif
-    return NULL;
+    return table;
 }

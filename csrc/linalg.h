@@ -29,11 +29,6 @@
 
 enum { KRT_BLOCK = 16, KRT_FRAME = 4096 };
 
-typedef struct krt_named {
-    const char *name;
-    krt_routine *at;
-} krt_named;
-
 /*
  * The table of all routines in a version for vectors of `bits` bits: 128, 256 or 512. An entry
  * without a name ends it. NULL: this processor does not support the version.

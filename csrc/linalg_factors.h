@@ -59,7 +59,7 @@ static void NAME(cholesky)(void *const *bufs, const int64_t *vals)
     enum { SMALL = 8 }; /* maximum rows; measured by bench/routines.py */
     const int64_t n = vals[KRT_NUMBERS], checked = vals[KRT_NUMBERS + 1], width = OWN(wide)(n);
     const int64_t work = n * width, size = n * n + krt_workspace(work);
-    const krt_share share = krt_own_share(vals, 2);
+    const krt_share share = krt_own_share(vals, 2, 1);
     ON_STACK(frame);
     for (int64_t row = share.first; row < share.last; row++) {
         const REAL *a = (const REAL *)bufs[1] + row * n * n;
@@ -126,7 +126,7 @@ static int OWN(factor)(REAL *a, REAL *order, REAL *taken, int64_t m, int64_t n)
 static void NAME(lu)(void *const *bufs, const int64_t *vals)
 {
     const int64_t m = vals[KRT_NUMBERS], n = vals[KRT_NUMBERS + 1];
-    const krt_share share = krt_own_share(vals, 2);
+    const krt_share share = krt_own_share(vals, 2, 1);
     for (int64_t row = share.first; row < share.last; row++) {
         REAL *out = (REAL *)bufs[0] + row * (m * n + m + (m < n ? m : n));
         memcpy(out, (const REAL *)bufs[1] + row * m * n, (size_t)(m * n) * sizeof *out);
@@ -138,7 +138,7 @@ static void NAME(exchange)(void *const *bufs, const int64_t *vals)
 {
     const int64_t *number = vals + KRT_NUMBERS;
     const int64_t n = number[0], m = number[1], steps = number[2];
-    const krt_share share = krt_own_share(vals, 4);
+    const krt_share share = krt_own_share(vals, 4, 1);
     for (int64_t row = share.first; row < share.last; row++) {
         const REAL *taken = (const REAL *)bufs[1] + row * steps;
         REAL *x = (REAL *)bufs[0] + row * n * m;
@@ -180,7 +180,7 @@ static void NAME(solve)(void *const *bufs, const int64_t *vals)
 {
     const int64_t n = vals[KRT_NUMBERS], m = vals[KRT_NUMBERS + 1];
     const int64_t checked = vals[KRT_NUMBERS + 2];
-    const krt_share share = krt_own_share(vals, 3);
+    const krt_share share = krt_own_share(vals, 3, 1);
     for (int64_t row = share.first; row < share.last; row++) {
         REAL *x = (REAL *)bufs[0] + row * (n * m + n * n + n);
         REAL *factors = x + n * m, *order = factors + n * n;
@@ -201,7 +201,7 @@ static void NAME(triangular)(void *const *bufs, const int64_t *vals)
 {
     const int64_t *number = vals + KRT_NUMBERS;
     const int64_t n = number[0], m = number[1];
-    const krt_share share = krt_own_share(vals, 4);
+    const krt_share share = krt_own_share(vals, 4, 1);
     for (int64_t row = share.first; row < share.last; row++) {
         REAL *x = (REAL *)bufs[0] + row * n * m;
         memcpy(x, (const REAL *)bufs[2] + row * n * m, (size_t)(n * m) * sizeof *x);
@@ -215,7 +215,7 @@ static void NAME(qr)(void *const *bufs, const int64_t *vals)
     const int64_t *number = vals + KRT_NUMBERS;
     const int64_t m = number[0], n = number[1], k = number[2];
     const int64_t steps = m < n ? m : n, wide = m > n ? m : n;
-    const krt_share share = krt_own_share(vals, 3);
+    const krt_share share = krt_own_share(vals, 3, 1);
     for (int64_t row = share.first; row < share.last; row++) {
         REAL *q = (REAL *)bufs[0] + row * (m * k + k * n + (m + 1) * wide + steps);
         REAL *r = q + m * k, *a = r + k * n, *v = a + m * n, *factors = v + wide;

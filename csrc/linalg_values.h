@@ -160,7 +160,7 @@ static void NAME(eigh)(void *const *bufs, const int64_t *vals)
 {
     const int64_t n = vals[KRT_NUMBERS], width = OWN(wide)(n), work = (2 * n + 5) * width;
     const int64_t size = n * n + n + krt_workspace(work);
-    const krt_share share = krt_own_share(vals, 1);
+    const krt_share share = krt_own_share(vals, 1, 1);
     ON_STACK(frame);
     for (int64_t row = share.first; row < share.last; row++) {
         const REAL *from = (const REAL *)bufs[1] + row * n * n;
@@ -428,7 +428,7 @@ static void NAME(svd)(void *const *bufs, const int64_t *vals)
     const int64_t m = vals[KRT_NUMBERS], n = vals[KRT_NUMBERS + 1], width = OWN(wide)(n);
     const int64_t tall = m > n ? n * m + n : 0, work = (3 * n + 10) * width + tall;
     const int64_t own = n * m + n + n * n, size = own + krt_workspace(work);
-    const krt_share share = krt_own_share(vals, 2);
+    const krt_share share = krt_own_share(vals, 2, 1);
     ON_STACK(frame);
     for (int64_t row = share.first; row < share.last; row++) {
         const REAL *from = (const REAL *)bufs[1] + row * n * m;

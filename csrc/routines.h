@@ -17,18 +17,24 @@
 
 typedef void krt_routine(void *const *bufs, const int64_t *vals);
 
-/* The problems of one call: from `first` up to and excluding `last`. */
+/* An entry of a table of routines; one without a name ends the table. */
+typedef struct krt_named {
+    const char *name;
+    krt_routine *at;
+} krt_named;
+
+/* The parts of all problems that one call solves: from `first` up to and excluding `last`. */
 typedef struct krt_share {
     int64_t first, last;
 } krt_share;
 
 enum { KRT_NUMBERS = 2 }; /* index in vals of the routine's own numbers */
 
-/* `count`: how many numbers the routine takes. */
-static inline krt_share krt_own_share(const int64_t *vals, size_t count)
+/* `count`: how many numbers the routine takes; `parts`: into how many parts a problem is split. */
+static inline krt_share krt_own_share(const int64_t *vals, size_t count, int64_t parts)
 {
-    const int64_t rows = vals[0], chunks = vals[1], chunk = vals[KRT_NUMBERS + count];
-    const int64_t size = rows / chunks, rest = rows % chunks;
+    const int64_t all = vals[0] * parts, chunks = vals[1], chunk = vals[KRT_NUMBERS + count];
+    const int64_t size = all / chunks, rest = all % chunks;
     const int64_t first = chunk * size + (chunk < rest ? chunk : rest);
     krt_share share = {first, first + size + (chunk < rest)};
     return share;

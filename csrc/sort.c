@@ -58,7 +58,7 @@ static void sort_words(uint64_t *restrict a, uint64_t *restrict b, int64_t n)
 void krt_argsort_u32(void *const *bufs, const int64_t *vals)
 {
     const int64_t n = vals[KRT_NUMBERS];
-    const krt_share share = krt_own_share(vals, 1);
+    const krt_share share = krt_own_share(vals, 1, 1);
     for (int64_t row = share.first; row < share.last; row++) {
         const uint32_t *restrict keys = (const uint32_t *)bufs[1] + row * n;
         uint64_t *words = (uint64_t *)bufs[0] + row * 2 * n;
@@ -108,7 +108,7 @@ static void sort_pairs(uint64_t *keys, uint64_t *positions, uint64_t *keys2, uin
 void krt_argsort_u64(void *const *bufs, const int64_t *vals)
 {
     const int64_t n = vals[KRT_NUMBERS];
-    const krt_share share = krt_own_share(vals, 1);
+    const krt_share share = krt_own_share(vals, 1, 1);
     for (int64_t row = share.first; row < share.last; row++) {
         const uint64_t *restrict given = (const uint64_t *)bufs[1] + row * n;
         uint64_t *positions = (uint64_t *)bufs[0] + row * 4 * n, *keys = positions + n;

@@ -45,6 +45,8 @@ class Signature:
         ``checked`` reports failure only if that number is not 0.
     symbolic : bool
         Whether numbers may depend on Variables; the callables then take symbolic dimensions.
+    parts : callable
+        Number of parts of a problem that threads may share, from the numbers.
     """
 
     numbers: tuple[str, ...]
@@ -55,6 +57,7 @@ class Signature:
     gives: DType
     failure: str = ""
     symbolic: bool = False
+    parts: Callable[..., Dim] = lambda *_: 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Routine:
     name : str
         Name of the C function without its prefix ``krt_``; a key of :data:`SIGNATURES`.
     rows : Dim
-        Number of problems, which may be solved in parallel.
+        Number of problems.
     numbers : tuple of Dim
         Sizes and options that the function takes.
 
@@ -145,6 +148,11 @@ class Routine:
     def cycles(self) -> Dim:
         """Estimated cycles of all problems on one core."""
         return prod((self.rows, self.signature.cycles(*self.numbers)))
+
+    @property
+    def parts(self) -> Dim:
+        """Number of parts of all problems that threads may share."""
+        return prod((self.rows, self.signature.parts(*self.numbers)))
 
     @property
     def failure(self) -> str:
@@ -235,6 +243,21 @@ _LINALG: Final = {
     ),
 }  # fmt: skip
 
+#: KRT_SUM_STRIP of csrc/cumsum.h.
+_STRIP: Final = 512
+
+
+def _cumsum(kind: DType) -> Signature:
+    """Return the signature of the cumulative sums of `kind`."""
+    each = 2 if kind.is_float else 1
+    return Signature(
+        ("n", "inner", "reverse"), (lambda n, inner, _: prod((n, inner)),),
+        lambda n, inner, _: prod((n, inner)), lambda n, inner, _: prod((each, n, inner)),
+        kind, kind if kind.is_float else dt.int64, symbolic=True,
+        parts=lambda _n, inner, _: (inner + _STRIP - 1) // _STRIP,
+    )  # fmt: skip
+
+
 #: All routines, by the name of their C functions.
 SIGNATURES: Final[Mapping[str, Signature]] = {
     # Routines of csrc/sort.h; cycles per key from bench/routines.py.
@@ -246,5 +269,7 @@ SIGNATURES: Final[Mapping[str, Signature]] = {
         ("n",), (lambda n: n,), lambda n: 4 * n, lambda n: 60 * n, dt.uint64, dt.int64,
         symbolic=True,
     ),
+    # Routines of csrc/cumsum.h.
+    **{f"cumsum_{kind.name}": _cumsum(kind) for kind in dt.ALL if not kind.is_narrow},
     **{f"{name}_{kind}": found for name, kinds in _LINALG.items() for kind, found in kinds.items()},
 }

@@ -3,6 +3,9 @@
 
 cdef extern from "routines.h":
     ctypedef void krt_routine(void *const *bufs, const long *vals)
+    ctypedef struct krt_named:
+        const char *name
+        krt_routine *at
 
 cdef extern from "sort.h":
     krt_routine krt_argsort_u32, krt_argsort_u64
@@ -12,15 +15,13 @@ cdef extern from "foreign.h":
     enum: KRT_EACH_MOST
 
 cdef extern from "linalg.h":
-    ctypedef struct krt_named:
-        const char *name
-        krt_routine *at
-
     const krt_named *krt_linalg(int bits)
 
+cdef extern from "cumsum.h":
+    const krt_named *krt_cumsum(int bits)
 
-cdef dict linalg(int bits):
-    cdef const krt_named *entry = krt_linalg(bits)
+
+cdef dict named(const krt_named *entry):
     found = {}
     while entry != NULL and entry.name != NULL:
         found[entry.name.decode()] = <size_t> entry.at
@@ -34,4 +35,7 @@ ORDER = {
 }
 EACH = <size_t> &krt_each
 EACH_MOST = <int> KRT_EACH_MOST
-ADDRESSES = {bits: ORDER | found for bits in (128, 256, 512) if (found := linalg(bits))}
+ADDRESSES = {
+    bits: ORDER | found | named(krt_cumsum(bits))
+    for bits in (128, 256, 512) if (found := named(krt_linalg(bits)))
+}

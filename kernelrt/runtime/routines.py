@@ -72,6 +72,6 @@ def _chunks(routine: Routine, device: Device) -> Dim:
     """Return the number of chunks. It depends only on sizes, so results do not depend on cores."""
     each = math.ceil(costs_of(device.spec).chunk)
     if isinstance(routine.cycles, int):
-        return max(1, min(_MOST_CHUNKS, dim_max(routine.rows), routine.cycles // each))
+        return max(1, min(_MOST_CHUNKS, dim_max(routine.parts), routine.cycles // each))
     few = (routine.cycles // each).alu(Op.MIN, as_uop(_MOST_CHUNKS))
-    return as_dim(few.alu(Op.MIN, as_uop(routine.rows)).alu(Op.MAX, as_uop(1)))
+    return as_dim(few.alu(Op.MIN, as_uop(routine.parts)).alu(Op.MAX, as_uop(1)))

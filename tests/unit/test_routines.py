@@ -179,11 +179,14 @@ def test_the_version_is_that_of_the_device(bits: int) -> None:
 
 
 def test_what_is_worked_in_is_as_large_as_c_has_it() -> None:
-    constants = dict(re.findall(r"(KRT_BLOCK|KRT_FRAME) = (\d+)", HEADERS[0]))
-    assert constants == {"KRT_BLOCK": str(routine._BLOCK), "KRT_FRAME": str(routine._FRAME)}
+    constants = dict(re.findall(r"(KRT_BLOCK|KRT_FRAME|KRT_SUM_STRIP) = (\d+)", "".join(HEADERS)))
+    assert constants == {
+        "KRT_BLOCK": str(routine._BLOCK), "KRT_FRAME": str(routine._FRAME),
+        "KRT_SUM_STRIP": str(routine._STRIP),
+    }  # fmt: skip
 
 
-HEADERS = [(ROOT / "csrc" / name).read_text() for name in ("linalg.h", "sort.h")]
+HEADERS = [(ROOT / "csrc" / name).read_text() for name in ("linalg.h", "cumsum.h", "sort.h")]
 
 
 @pytest.mark.parametrize("name", sorted({name.rpartition("_")[0] for name in SIGNATURES}))

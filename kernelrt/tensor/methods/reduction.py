@@ -18,6 +18,7 @@ from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import axes_of, axis_of, flag, real, whole
 from kernelrt.tensor.nodes.reductions import (
+    cumulative_sum,
     float_count,
     guarded_root_rule,
     in_rows,
@@ -819,8 +820,7 @@ class ReductionMethods(_Below):
     def cumsum(self, dim: int, dtype: object = None) -> Self:
         """Return the cumulative sum along `dim`.
 
-        Up to 64 elements are summed as windows. Of more, so are blocks of 8, whose totals are added
-        recursively, so that n elements cost about 9 n additions.
+        Floats are accumulated in float64. If no element is negative, the sums never decrease.
 
         Parameters
         ----------
@@ -843,37 +843,15 @@ class ReductionMethods(_Below):
         axis = axis_of(dim, self.ndim)
         if self.ndim == 0:
             return self._of(node)
-        source = self._of(node.cast(node.dtype.accumulator))
-        sums = source.movedim(axis, -1)._cumsum_last().movedim(-1, axis)
-        return self._of(sums.uop.cast(node.dtype))
-
-    def _cumsum_last(self, direct: int = 64) -> Self:
-        *lead, size = self.dims
-        if dim_max(size) <= direct:
-            return self._running_windows(size)
-        rows = self._of(in_rows(self.uop, _CUMSUM_BLOCK, 0))
-        within = rows._running_windows(_CUMSUM_BLOCK)
-        totals = rows.sum(-1)._cumsum_last(2 * _CUMSUM_BLOCK)
-        # Stored, or each block would sum the totals before it again.
-        before = totals.pad((1, -1)).unsqueeze(-1).uop
-        stored = self._of(UOp(Op.CONTIGUOUS, before.dtype, (before,)))
-        whole = (within + stored).reshape(*lead, build.volume(rows.dims[-2:])).uop
-        return self._of(build.shrink(whole, [*((0, d) for d in lead), (0, size)]))
-
-    def _running_windows(self, size: Dim) -> Self:
-        if dim_max(size) <= 1:
-            return self
-        padded = self.pad((build.difference(size, 1), 0)).uop
-        windows = UOp(Op.IM2COL, self.dtype, (padded,), ((self.ndim - 1, size, 1, 1),))
-        return self._of(build.reduce(windows, Op.ADD, (self.ndim,)))
+        source = node.cast(node.dtype.accumulator)
+        while source.op is Op.CAST and source.dtype is dt.int64 and not source.src[0].dtype.is_float:
+            source = source.src[0]
+        return self._of(cumulative_sum(source, axis).cast(node.dtype))
 
 
 #: Number of positions along an axis that fit into 64 bits together with a 32-bit rank.
 _PLACES: Final = 1 << 32
 _MOST: Final = int(dt.int32.max)
-#: Elements of a block of a cumulative sum. Of 4, 8, 16, 32 and 64 the best for float32 and int64
-#: along either axis of 33 to 1024 columns (Zen 4, AVX2 and AVX-512).
-_CUMSUM_BLOCK: Final = 8
 #: Minimum numbers of elements for which positions are searched by blocks: along the axis, and of
 #: the tensor in traced and in eager code. Eager code takes 40 us to build the larger graph, each
 #: time.
