@@ -8,6 +8,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.routine import SIGNATURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,4 +40,15 @@ def _argsort(routine: Routine, out: Array, keys: Array) -> None:
     out[:, :n] = np.argsort(keys.reshape(routine.rows, n), axis=1, kind="stable")
 
 
-_RULES: dict[str, Callable[..., None]] = {"argsort_u32": _argsort, "argsort_u64": _argsort}
+def _cumsum(routine: Routine, out: Array, x: Array) -> None:
+    n, inner, reverse = routine.numbers
+    x = x.reshape(routine.rows, n, inner)
+    wide = np.float64 if routine.signature.gives.is_float else np.int64
+    step = -1 if reverse else 1
+    out[:] = np.cumsum(x[:, ::step], 1, wide)[:, ::step].reshape(out.shape)
+
+
+_RULES: dict[str, Callable[..., None]] = {
+    "argsort_u32": _argsort, "argsort_u64": _argsort,
+    **{name: _cumsum for name in SIGNATURES if name.startswith("cumsum_")},
+}  # fmt: skip

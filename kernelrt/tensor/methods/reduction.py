@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, T
 from kernelrt import dtype as dt
 from kernelrt.device import spec
 from kernelrt.errors import DTypeError, ShapeError, VariableError
-from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir import Op, UOp
 from kernelrt.ir.ops import ELEMENTWISE, MOVEMENT
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, is_static, same
 from kernelrt.tensor import state
@@ -21,7 +21,6 @@ from kernelrt.tensor.nodes.reductions import (
     cumulative_sum,
     float_count,
     guarded_root_rule,
-    in_rows,
     kept,
     log_softmax_rule,
     log_total,
@@ -820,7 +819,8 @@ class ReductionMethods(_Below):
     def cumsum(self, dim: int, dtype: object = None) -> Self:
         """Return the cumulative sum along `dim`.
 
-        Floats are accumulated in float64. If no element is negative, the sums never decrease.
+        More than 8 floats are accumulated in float64, with an error that does not grow with their
+        number. If no element is negative, the sums never decrease.
 
         Parameters
         ----------
@@ -844,8 +844,8 @@ class ReductionMethods(_Below):
         if self.ndim == 0:
             return self._of(node)
         source = node.cast(node.dtype.accumulator)
-        while source.op is Op.CAST and source.dtype is dt.int64 and not source.src[0].dtype.is_float:
-            source = source.src[0]
+        while source.dtype is dt.int64 and source.op is Op.CAST and _is_whole(source.src[0]):
+            source = source.src[0]  # the routine reads narrow integers, too
         return self._of(cumulative_sum(source, axis).cast(node.dtype))
 
 
@@ -868,6 +868,10 @@ _FOLLOWED: Final = ELEMENTWISE | MOVEMENT | {Op.DETACH}
 _BLOCK_BYTES: Final = 256
 _BLOCK_ELEMENTS: Final = 128
 _WHOLE_BLOCK_BYTES: Final = 4096
+
+
+def _is_whole(x: UOp) -> bool:
+    return x.dtype.is_int or x.dtype.is_bool
 
 
 def _like(x: UOp, number: int) -> UOp:

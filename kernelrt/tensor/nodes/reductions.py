@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "cumulative_sum", "float_count", "fold", "guarded_root_rule", "in_rows", "kept", "log_softmax_rule", "log_sum",
-    "log_total", "mean_of", "norm", "norm_rule", "normalize", "records", "softmax_rule", "var_rule",
+    "cumulative_sum", "float_count", "fold", "guarded_root_rule", "kept", "log_softmax_rule",
+    "log_sum", "log_total", "mean_of", "norm", "norm_rule", "normalize", "records",
+    "softmax_rule", "var_rule",
 ]  # fmt: skip
 
 
@@ -203,7 +204,7 @@ def _row_sums(x: UOp, rank: int, *, reverse: bool) -> UOp:
     """Sum the rows of matrices; the last `rank` axes of `x` are those of a matrix."""
     *lead, n = x.shape[: len(x.shape) - rank + 1]
     inner = build.volume(x.shape[len(x.shape) - rank + 1 :])
-    routine = Routine(f"cumsum_{x.dtype.name}", build.volume(lead), (n, inner, int(reverse)))
+    routine = Routine(f"cumsum_{x.dtype.name}", build.volume(tuple(lead)), (n, inner, int(reverse)))
     flat = build.reshape(x, (routine.rows, build.volume((n, inner))))
     return build.reshape(build.call(routine, flat), x.shape)
 
@@ -226,7 +227,7 @@ def _padded(x: UOp, before: Dim, behind: Dim, value: float) -> UOp:
     return build.cat(parts, len(lead))
 
 
-def in_rows(x: UOp, block: int, value: float) -> UOp:
+def _in_rows(x: UOp, block: int, value: float) -> UOp:
     """Split the last axis into rows of `block` elements; fill the last row with `value`."""
     *lead, n = x.shape
     if isinstance(n, int):
@@ -264,7 +265,7 @@ def _blocked(
     *lead, n = x.shape
     if dim_max(n) <= block:
         return within(x) if dim_max(n) > 1 else x
-    rows = in_rows(x, block, nothing)
+    rows = _in_rows(x, block, nothing)
     count = rows.shape[-2]
     inner = within(rows)
     last = [(0, d) for d in (*lead, count)]
