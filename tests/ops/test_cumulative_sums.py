@@ -118,7 +118,7 @@ print(found.hexdigest())
 def test_bits_are_those_of_every_target_and_number_of_threads():
     targets = ["x86-64-v2"] * (128 in ADDRESSES) + ["x86-64-v3"] * (256 in ADDRESSES)
     several = [{"KERNELRT_TARGET": target} for target in targets if sys.platform != "darwin"]
-    several += [{"KERNELRT_NUM_THREADS": n} for n in "12"]
+    several += [{"KERNELRT_THREADS": n} for n in "12"]
     found = {
         subprocess.run(
             [sys.executable, "-c", PROGRAM], env={**os.environ, **each}, check=True,
