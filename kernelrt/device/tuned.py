@@ -131,7 +131,8 @@ class Tuned:
             variant = _variant_in(text, self._header(kernel))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             self._warn(
-                f"autotuning: {path} is ignored: {error!r}; delete it, or tune the kernel again"
+                f"autotuning: {path} is ignored: {type(error).__name__}: {error}; delete it, or "
+                "tune the kernel again"
             )
             return None
         self._found[name] = variant

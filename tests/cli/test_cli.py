@@ -129,7 +129,7 @@ def test_calibrate_refuses_code_that_cannot_run(
     error = capsys.readouterr().err
     assert "--target: this machine (x86-64) cannot run code for 'x86-64-v4'" in error
     assert "as it lacks sse3" in error
-    assert error.endswith("set native, or one of x86-64\n")
+    assert error.endswith("set it to 'native', or to one of x86-64\n")
 
 
 def test_calibrate_writes_the_object_format_of_the_machine(

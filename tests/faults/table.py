@@ -119,8 +119,8 @@ FAULTS: Final = (
     ),
     Fault(
         "masked-products", "codegen", "kernelrt/backend/llvm/emit_reductions.py",
-        "if adds and mask is None:",
-        "if adds:",
+        "if mask is None and self._fuses(u):",
+        "if self._fuses(u):",
         "A sum of products of exponentials over a dynamic size counts elements past its end.",
     ),
     Fault(

@@ -174,7 +174,7 @@ def pair(*, tied):
          r"modules\[1\].* '1\.weight' is the tensor '0\.weight'; here '1\.weight' is a"),
         (lambda: nn.stack_modules([pair(tied=False), pair(tied=True)]), krt.KernelrtError,
          r"modules\[1\].* '1\.weight' is a tensor of its own; here '1\.weight' is the"),
-        (lambda: nn.stack_modules(mlp, 2).member(2), krt.ShapeError, "2 members"),
+        (lambda: nn.stack_modules(mlp, 2).member(2), krt.ShapeError, "from -2 to 1, not 2"),
         (lambda: nn.stack_modules(mlp, 2).set_member(0, nn.Linear(3, 5)), krt.KernelrtError,
          "expected a module like the members"),
     ],

@@ -108,7 +108,7 @@ def shown(rng, heads, length, width):
     alone = once(*map(krt.tensor, (q, k, one))).numpy()
     along, across = run(both, [q, k, one])
     [first], [second] = once.plans, both.plans
-    assert "each kernel computes rows" in second.explain()
+    assert "each kernel computes the rows" in second.explain()
     return first, alone, along, across.swapaxes(-1, -2)
 
 
