@@ -291,7 +291,7 @@ class DeviceSpec:
 
     @classmethod
     def sse4(cls, cores: int = 1) -> Self:
-        """Return the spec of an x86-64 machine with SSE4.2, without fused multiply-add."""
+        """Return the spec of an x86-64 machine with SSE4.2 but without fused multiply-add."""
         return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64-v2", _SSE4, 128, 16, cores)
 
     @classmethod

@@ -151,7 +151,9 @@ class RelaxedBernoulli(TransformedDistribution):
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """A relaxed one-hot distribution, of shares that sum to 1 and are mostly close to one-hot.
+    """A relaxed one-hot distribution: over vectors of positive numbers that sum to 1.
+
+    The lower the temperature, the closer samples are to one-hot vectors.
 
     A sample is ``softmax((logits + g) / temperature)`` with Gumbel variates g (Maddison, Mnih and
     Teh, The Concrete Distribution, arXiv:1611.00712, 2016; Jang, Gu and Poole, Categorical

@@ -103,9 +103,9 @@ class Length:
         """Return the estimated bytes of the kernel's IR text.
 
         Each part of a loop is unrolled: the text contains its body once for each point of its tile.
-        So the counts of nested loops multiply. A value that does not vary with a loop is written
-        once for the loop. If a nest accumulates in an array, only its loops in `outside` go around
-        other nests.
+        So the numbers of copies of nested loops multiply. A value that does not vary with a loop is
+        written once for the loop. If a nest accumulates in an array, only its loops in `outside` go
+        around other nests.
         """
         key = (*nests, *order, None, *outside)
         text = self._texts.get(key)

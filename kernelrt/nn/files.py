@@ -158,8 +158,8 @@ def _check_own_states(state: object) -> None:
                 whose = f"{place!r}" if place else "the object"
                 raise StateError(
                     f"state: {whose} is of type {kind_name(value)}, whose state_dict() contains "
-                    f"{name!r} of type {kind_name(held)}, but files hold tensors only; write that "
-                    "state_dict() with pickle or json, and the tensors with save"
+                    f"{name!r} of type {kind_name(held)}, but files hold tensors only; write this "
+                    "state_dict() with pickle, and pass only modules and tensors to save"
                 )
 
 

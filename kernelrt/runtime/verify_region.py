@@ -31,7 +31,7 @@ def check_region(op: PreparedRegion) -> None:
     if (op.choice_slot >= 0) != (len(op.bodies) > 1):
         raise PlanBuildError(
             f"{label}: choice_slot is {op.choice_slot}, and the number of bodies is "
-            f"{len(op.bodies)}; several bodies need a choice_slot, and one body takes none"
+            f"{len(op.bodies)}; several bodies need a choice_slot, and a single body must have none"
         )
     positions = range(len(op.buffer_indices))
     for what, slots in (
@@ -107,8 +107,8 @@ def check_ranges(op: PreparedRegion, layout: Layout) -> None:
     ):
         if slot >= 0 and (entries[slot].dtype is not dtype or not entries[slot].size):
             raise PlanBuildError(
-                f"{op.label}: {what}: expected a buffer of {dtype.name}, not of "
-                f"{entries[slot].size} {entries[slot].dtype.name}"
+                f"{op.label}: {what}: expected a buffer of dtype {dtype.name} with at least one "
+                f"element, not of dtype {entries[slot].dtype.name} with {entries[slot].size}"
             )
     for dst, src, nbytes in op.copies:
         most = min(entries[dst].nbytes, entries[src].nbytes)

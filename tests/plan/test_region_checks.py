@@ -48,7 +48,7 @@ def refused(match: str, bindings=None, *, body=None, outputs=(0,), **options):
         ("output_indices: 2 is not a position", None, {"outputs": (2,)}),
         ("copies: cannot copy 65 bytes", None, {"copies": ((0, 1, 65),)}),
         ("copies: 3 is not a position", None, {"copies": ((0, 3, 8),)}),
-        ("condition_slot: expected a buffer of bool", None, {"condition_slot": 1}),
+        ("condition_slot: expected a buffer of dtype bool", None, {"condition_slot": 1}),
         ("count_slot: 2 is neither", None, {"count_slot": 2}),
         ("choice_slot is 0, and the number of bodies is 1", None, {"choice_slot": 0}),
         ("expected a port of 1 int64", [(0, 0, 0), (0, 1, -1)], {}),

@@ -49,7 +49,9 @@ _TOUCH_AFTER = 3600.0
 
 
 class ObjectCache:
-    """A folder of compiled objects, of limited size. An object's key is all that it was made from.
+    """A folder of compiled objects, of limited size.
+
+    The key of an object covers everything that it was made from.
 
     Parameters
     ----------

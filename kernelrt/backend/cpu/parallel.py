@@ -29,8 +29,8 @@ def on_threads(
 
     Signal handlers run on the main thread. If a handler raised an exception between two calls of
     LLVM, objects could be freed twice or in the wrong order. So other threads do the work while the
-    main thread waits. The calling thread does it only if no thread can be started, or in a child
-    process that a handler forks meanwhile.
+    main thread waits. The calling thread does the work itself only if no other thread can be
+    started, or in a child process that a handler forks meanwhile.
 
     The iterator `items` runs on the calling thread, where handlers may interrupt it. While it
     produces items, at most `limit` - 1 other threads already process the first ones. Waiting items

@@ -272,9 +272,9 @@ def zeros_of_iterations(
 ) -> UOp | None:
     """Return a LOAD of a factor that may be zero in a whole iteration of the loops `around`.
 
-    The LOAD has a predicate whose value is known where such an iteration begins. If it is false,
-    the LOAD gives zeros, so all rows of the sums that `kept` accumulates have the same products.
-    Return None if there is no such LOAD.
+    The LOAD has a predicate whose value is known where an iteration of `around` begins. If the
+    predicate is false, the LOAD gives zeros. Then each product with the loaded value is the same in
+    every row of the sums that `kept` accumulates. Return None if there is no such LOAD.
     """
     u = kept.src[0]
     outer = {*around, *info.deps[kept]}

@@ -29,7 +29,7 @@ _Coefficients = dict[UOp, "int | UOp"]
 
 
 def canonical_loops(stores: Sequence[UOp], outer: Sequence[UOp], indexer: Indexer) -> list[UOp]:
-    """Return STOREs over canonical RANGEs that compute the same values.
+    """Return STOREs over canonical RANGEs that compute the same values as the given ones.
 
     Parameters
     ----------

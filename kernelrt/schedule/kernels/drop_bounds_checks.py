@@ -31,10 +31,10 @@ _Check = tuple[UOp, int]
 def drop_repeated(drafts: Sequence[UnscheduledItem], where: Extents) -> None:
     """Drop checks of `drafts` that cannot fail.
 
-    A check of elements of a BUFFER is dropped if an earlier draft, on which the checking draft
-    depends, checks all elements of the BUFFER against the same or a smaller size. The index is
-    still clamped to its axis. So if other code writes to that memory meanwhile, results are wrong,
-    but no access is out of bounds.
+    Elements of an index BUFFER are checked against the size of the axis that they index. The check
+    in a draft is dropped if the draft depends on an earlier one that checks all elements of that
+    BUFFER against the same size or a smaller one. The index is still clamped to its axis. So if
+    other code writes to that memory meanwhile, results are wrong, but no access is out of bounds.
 
     Parameters
     ----------

@@ -103,8 +103,8 @@ class _Version(NamedTuple):
 def concatenate_assigned(roots: Sequence[UOp]) -> list[UOp]:
     """Rewrite graphs so that each partially written tensor is assembled once.
 
-    Values do not change. Elements outside the parts that a sum adds still get zero added, since
-    that turns -0.0 into 0.0.
+    Values do not change. Zero is still added to elements outside all parts of a sum, as the
+    original sum did: this turns -0.0 into 0.0.
 
     Parameters
     ----------

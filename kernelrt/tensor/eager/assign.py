@@ -28,8 +28,8 @@ __all__ = ["assign_all", "put_all"]
 def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
     """Assign to each target the value of its source before any target changes.
 
-    If the assignments were made one by one, a second source that reads the first target would need
-    a run of its own.
+    All sources are computed in one run. Made one by one, ``b[...] = f(a)`` after ``a[...] = ...``
+    would read the new value of ``a``.
     """
     given = list(pairs)
     pairs = [pair for pair in given if pair[0]._link is None]

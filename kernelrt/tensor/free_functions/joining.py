@@ -126,7 +126,7 @@ def stack(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
     for i, part in enumerate(parts):
         if not build.same_shape(part.dims, first.dims):
             raise ShapeError(
-                f"tensors[{i}]: expected shape {format_shape(first.dims)}, as tensors[0], not "
+                f"tensors[{i}]: expected shape {format_shape(first.dims)}, like tensors[0], not "
                 f"{format_shape(part.dims)}"
             )
     return cat([p.unsqueeze(axis) for p in parts], axis)

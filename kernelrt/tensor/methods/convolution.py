@@ -335,8 +335,9 @@ class ConvolutionMethods(_Below):
             least = -(-(1 + 2 * p - m - span) // s) + 1
             if (end := lacking(size, max(1, least))) is not None:
                 raise ShapeError(
-                    f"{name}: the result of an axis of {format_size(size)} elements is empty with "
-                    f"padding {p}{end or '; use less padding'}"
+                    f"{name}: an input axis of {format_size(size)} elements gives no output, since "
+                    f"padding {p} removes elements from both ends of the output"
+                    f"{end or '; use less padding'}"
                 )
             sizes.append(total((prod((size, s)), span + m - s - 2 * p)))
         out = self._of(transposed(x, factors, tuple(sizes), windows))

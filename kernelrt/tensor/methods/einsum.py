@@ -271,7 +271,9 @@ def tensordot(
 
 def _axis_pairs(a: Tensor, b: Tensor, dims: object) -> tuple[list[int], list[int]]:
     if not isinstance(dims, tuple | list) or len(dims) != 2:
-        raise DTypeError(f"dims: expected an int or two lists of axes, not {dims!r}")
+        raise DTypeError(
+            f"dims: expected an int or two lists of axes, one for each tensor, not {dims!r}"
+        )
     lists = [[d] if whole(d) is not None else list(d) for d in dims]
     first, second = ([axis_of(d, t.ndim) for d in ds] for ds, t in zip(lists, (a, b), strict=True))
     if len(first) != len(second) or len(set(first)) < len(first) or len(set(second)) < len(second):

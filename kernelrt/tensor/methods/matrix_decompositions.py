@@ -92,7 +92,7 @@ class Eigen(NamedTuple, Generic[_T]):
 
 
 class SVD(NamedTuple, Generic[_T]):
-    """Result of a singular value decomposition; the singular values descend.
+    """Result of a singular value decomposition; the singular values are in descending order.
 
     Attributes
     ----------

@@ -398,7 +398,7 @@ class OperatorMethods(_Below):
         [-1.0, 2.0]
         """
         if self.dtype.is_bool:
-            raise DTypeError("self: bools have no negative; use ~x or x.logical_not()")
+            raise DTypeError("self: a tensor of bools has no negative; use ~x or x.logical_not()")
         return self._of(self.uop.alu(Op.NEG))
 
     def abs(self) -> Self:

@@ -675,8 +675,9 @@ class ResamplingMethods(_Below):
         n = self.ndim - 2
         if n not in (2, 3) or at.ndim != self.ndim or at.dims[-1] != n:
             raise ShapeError(
-                f"grid: expected shape (batch, ..., {n}) of {self.ndim} axes for an input of shape "
-                f"{format_shape(self.dims)}, not {format_shape(at.dims)}"
+                f"grid: expected {self.ndim} axes, the first of size "
+                f"{format_size(self.dims[0])} and the last of size {n}, for an input of shape "
+                f"{format_shape(self.dims)}, not shape {format_shape(at.dims)}"
             )
         if not same(at.dims[0], self.dims[0]):
             raise ShapeError(

@@ -125,7 +125,7 @@ def log_softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def var_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """Return the gradient of a variance, whose tag has mean, shift and count as `parts`."""
+    """Return the gradient of a variance node; `parts` of its tag are mean, shift and count."""
     (x,), (mean, shift, count) = node.arg.inputs, node.arg.parts
     share = build.div(build.mul(g, 2), build.broadcast_to(count, g.shape))
     deviation = x.alu(Op.SUB, build.expand(mean, x.shape))

@@ -303,7 +303,7 @@ class Trace(TraceMode):
         return answer
 
     def tell(self, tensor: TensorBase) -> None:
-        """Record that `requires_grad` of `tensor` is set; replays repeat the change."""
+        """Record an assignment to ``tensor.requires_grad``; replays repeat it."""
         if self.is_from_outside(tensor) and id(tensor) not in self.told:
             self.told[id(tensor)] = tensor, tensor._lineage is True
             if not tensor._is_parameter:
@@ -438,8 +438,8 @@ class Trace(TraceMode):
     ) -> tuple[list[Effect], list[tuple[UOp, UOp]]]:
         """Return the effects of the function `name` on gradients, and the writes of its plan.
 
-        Gradients that the function cleared, computed and used in an optimizer are not written
-        unless `keep` is true. Gradients of `arguments` are dropped.
+        A gradient that the function clears, computes and uses up in an optimizer step is not
+        written to ``.grad``, unless `keep` is true. Gradients of `arguments` are dropped.
         """
         own = {id(t) for t in arguments}
         kept = [
