@@ -37,7 +37,7 @@ def owner_of(tensor: TensorBase) -> TensorBase:
 
 
 def data_of(tensor: TensorBase) -> TensorBase:
-    """Return the ``data`` of `tensor`, which is computed first unless a function is being traced."""
+    """Return the ``data`` of `tensor`; compute it first, unless a function is being traced."""
     if tensor._link is not None:
         return tensor.detach()  # type: ignore[attr-defined, no-any-return]
     if state.local.trace is not None or not is_static(tensor.dims):
