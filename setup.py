@@ -72,7 +72,8 @@ VARIABLES = (
 """Build switches, and environment variables that compilers and linkers read."""
 KEPT = 3
 """Toolchains and switches whose build products are kept for the next build."""
-INCLUDE = re.compile(r'^\s*#\s*include\s+"(\w+\.h)"', re.MULTILINE)
+#: Files that a C file includes, itself or through the macro BODY of each_version.h.
+INCLUDE = re.compile(r'^\s*#\s*(?:include|define\s+BODY)\s+"(\w+\.h)"', re.MULTILINE)
 CIMPORT = re.compile(r"^.*\bcimport\b.*", re.MULTILINE)
 
 TO_INSTALL = """

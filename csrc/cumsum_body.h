@@ -7,8 +7,8 @@ typedef uint64_t VERSION(vector) __attribute__((vector_size(VECTOR)));
 typedef double VERSION(doubles) __attribute__((vector_size(VECTOR > 32 ? 32 : VECTOR)));
 typedef int64_t VERSION(places) __attribute__((vector_size(VECTOR > 32 ? 32 : VECTOR)));
 enum {
-    VERSION(LANES) = VECTOR / sizeof(uint64_t),
-    VERSION(SIDE) = sizeof(VERSION(doubles)) / sizeof(double)
+    VERSION(N_LANES) = VECTOR / sizeof(uint64_t),
+    VERSION(N_SIDE) = sizeof(VERSION(doubles)) / sizeof(double)
 };
 
 /* Lanes of a and b, by their numbers; those of b follow those of a. */

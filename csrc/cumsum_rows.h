@@ -15,12 +15,12 @@ COPIED const SUM *NAME(widened)(SUM *restrict wide, const GIVEN *restrict x, int
 
 #if FLOATS
 
-typedef RESULT NAME(result) __attribute__((vector_size(VERSION(SIDE) * sizeof(RESULT))));
+typedef RESULT NAME(result) __attribute__((vector_size(VERSION(N_SIDE) * sizeof(RESULT))));
 
 /* Sum n contiguous elements, SIDE blocks at once: vector k has element k of each block. */
 COPIED void NAME(line)(const GIVEN *restrict x, RESULT *restrict out, int64_t n, const int reverse)
 {
-    enum { SIDE = VERSION(SIDE), HALVES = BLOCK / SIDE, GROUP = SIDE * BLOCK };
+    enum { SIDE = VERSION(N_SIDE), HALVES = BLOCK / SIDE, GROUP = SIDE * BLOCK };
     const int end = reverse ? 0 : BLOCK - 1, step = reverse ? -1 : 1;
     double whole = 0, rest = 0;
     for (int64_t start = 0; start < n; start += TILE) {
@@ -116,7 +116,7 @@ static void NAME(columns)(const GIVEN *x, RESULT *out, int64_t n, int64_t width,
 /* Sum n contiguous elements, a vector at once. */
 COPIED void NAME(line)(const GIVEN *restrict x, RESULT *restrict out, int64_t n, const int reverse)
 {
-    enum { LANES = VERSION(LANES), LEAST = 32 }; /* shorter rows are summed one by one */
+    enum { LANES = VERSION(N_LANES), LEAST = 32 }; /* shorter rows are summed one by one */
     VERSION(vector) total = {0};
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t size = n - start < TILE ? n - start : TILE;

@@ -22,41 +22,10 @@ static inline void *krt_align_up(void *end)
     return (void *)(((uintptr_t)end + 63) / 64 * 64);
 }
 
-#define VERSION(name) name
-#define VECTOR 16
-#include "linalg_body.h"
-#undef VERSION
-#undef VECTOR
-
-#if defined(__x86_64__)
-
-#define VERSION(name) name##_256
-#define VECTOR 32
-BEGIN_256
-#include "linalg_body.h"
-END
-#undef VERSION
-#undef VECTOR
-
-#define VERSION(name) name##_512
-#define VECTOR 64
-BEGIN_512
-#include "linalg_body.h"
-END
-#undef VERSION
-#undef VECTOR
-
-#endif
+#define BODY "linalg_body.h"
+#include "each_version.h"
 
 const krt_named *krt_linalg(int bits)
 {
-    if (!krt_runs(bits)) {
-        return NULL;
-    }
-#if defined(__x86_64__)
-    if (bits > 128) {
-        return bits == 256 ? table_256 : table_512;
-    }
-#endif
-    return table;
+    return krt_version(bits);
 }

@@ -257,7 +257,7 @@ def masked_in(
         return None
     [load] = varying
     array = load.src[0]
-    if array.op is not Op.LOCAL or info.stride(load, r) != 1:
+    if array.op is not Op.LOCAL or not load.dtype.is_float or info.stride(load, r) != 1:
         return None
     value = _mask_value(array.src[0])
     return None if value is None else Masked(load, value)
