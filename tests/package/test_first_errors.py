@@ -30,7 +30,7 @@ def _jitted(call):
     (lambda: krt.jit(LAYER).nothing_like_it, AttributeError, "no attribute 'nothing_like_it'$"),
     (lambda: _jitted(lambda x: f"{x.sum():.3f}"), krt.JitError, r"^format\(\) reads a value"),
     (lambda: _jitted(lambda x: f"{x:.3f}"), krt.JitError, r"^format\(\) reads a value"),
-    (lambda: f"{X:.3f}", krt.ScalarError, r"format: '\.3f' .*shape \(3, 4\); .*x\.item"),
+    (lambda: f"{X:.3f}", krt.ScalarError, r"format: '\.3f' .*shape \(3, 4\); .*tolist"),
     (lambda: X.masked_fill(X, 0), krt.DTypeError, "masked_fill: mask: expected bools, not float32"),
     (lambda: F.mse_loss(X, None), krt.DTypeError,
      r"mse_loss: target: .*not NoneType; did a function return nothing\?"),
