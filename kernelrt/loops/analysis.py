@@ -134,9 +134,9 @@ class Analysis:
             out |= self.deps[s]
         return out
 
-    def where(self, root: UOp, known: UOp, value: UOp) -> UOp:
-        """Return `root` with `value` for the node `known`."""
-        [found] = substitute([root], {known: value})
+    def replaced(self, root: UOp, node: UOp, value: UOp) -> UOp:
+        """Return `root` with `value` in place of `node`; the new nodes have `deps`, too."""
+        [found] = substitute([root], {node: value})
         for u in toposort([found], stop=lambda u: u in self.deps):
             if u not in self.deps:
                 self.deps[u] = self._deps_of(u)

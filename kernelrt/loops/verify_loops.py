@@ -135,7 +135,7 @@ class _Check:
             )
         if each.zeros is not None and each.zeros not in each.folds[0].src[0].src:
             _fault(nodes[0], "has a zero test of a LOAD that is not a factor of its terms")
-        if each.masked is not None and not self._varies_with(each, each.masked.load):
+        if each.masked is not None and not self._varies_only_with(each, each.masked.load):
             _fault(nodes[0], "has a test of a LOAD that is not all that varies in its loop")
         if each.kept and each.zeros is not None:
             inside = {*each.fills[0].src[1:]}
@@ -143,7 +143,7 @@ class _Check:
                 _fault(nodes[0], "has a zero test whose predicate varies with its own loops")
         self._one_vector(nodes[0], each.closed, self._walk(each, opened, known))
 
-    def _varies_with(self, each: Pass, load: UOp) -> bool:
+    def _varies_only_with(self, each: Pass, load: UOp) -> bool:
         """Return whether the values of a pass vary along its loop with `load` alone."""
         leaves, inside = (Op.LOAD, Op.REDUCE, Op.RANGE, Op.BOUND), frozenset(each.closed)
         values = [u.src[0] for u in (*each.folds, *each.fills)]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernelrt.backend.llvm.emitter import Choice, Emitter
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.loop_ir import Item, Loop
-    from kernelrt.loops.passes.predication import Masked, Predicate
+    from kernelrt.loops.passes.predication import Predicate
     from kernelrt.loops.tiles import Point
 
 __all__ = ["Accumulators", "Sums"]
@@ -319,10 +319,10 @@ class Accumulators:
     ) -> list[Value]:
         """Emit the terms of one tile: fill the arrays, and add to the accumulators."""
         inside = self.emitter.points(each.closed)
-        at_once = sum(map(lanes_of, inside)) if each.masked else len(inside)
-        tested = each.zeros if each.masked is None else each.masked.load
-        masked = any(self.emitter.mask_of(inner) is not None for inner in inside)
-        if tested is None or masked or at_once < LEAST_AT_ONCE:
+        load, value = each.masked or (each.zeros, None)
+        count = sum(map(lanes_of, inside))
+        partial = any(self.emitter.mask_of(inner) is not None for inner in inside)
+        if load is None or partial or count < LEAST_AT_ONCE:
             return self._terms(each, points, copies, carried)
         one: list[Value] = []
         every: list[Value] = []
@@ -337,7 +337,7 @@ class Accumulators:
                 self._know_masked(each, points)
                 one.extend(self._terms(each, points, copies, carried))
 
-        some = self._any_other(tested, each.masked, points, inside, at_once)
+        some = self._any_other(load, value, points, inside, count)
         then, otherwise = self.emitter.frames.either(some, yes, no)
         return [
             self._phi((a, then), (b, otherwise)) for a, b in zip(every, one, strict=True)
@@ -348,7 +348,7 @@ class Accumulators:
         assert each.masked is not None
         emitter, inside = self.emitter, self.emitter.points(each.closed)
         for root in self._elements_of(each):
-            alike = emitter.info.where(root, *each.masked)
+            alike = emitter.info.replaced(root, *each.masked)
             for point in points:
                 found = emitter.value(alike, point)
                 for inner in inside:
@@ -411,11 +411,12 @@ class Accumulators:
         return out
 
     def _any_other(
-        self, load: UOp, masked: Masked | None, points: list[Point], inside: list[Point], count: int
+        self, load: UOp, value: UOp | None, points: list[Point], inside: list[Point], count: int
     ) -> Value:
-        """Return whether any of the `count` elements that `load` reads in a row is not masked.
+        """Return whether any element that `load` reads in a tile has other bits than a constant.
 
-        Masked elements have the bits of the mask's value; without `masked`, those of 0.
+        The constant is `value`, or a zero of positive sign. The tile reads `count` elements of each
+        row.
         """
         deps = self.emitter.info.deps[load]
         rows = {
@@ -425,8 +426,8 @@ class Accumulators:
         bits, ty = "", ""
         for row in rows.values():
             ty, more = self.emitter.loads.row_bits(load, row, count)
-            if masked is not None:
-                plain = self.text.constant(masked.value.arg, load.dtype, count)
+            if value is not None:
+                plain = self.text.constant(value.arg, load.dtype, count)
                 wanted = self.text.emit(f"bitcast {self.text.type_of(plain)} {plain.text} to {ty}")
                 more = self.text.emit(f"xor {ty} {more}, {wanted}")
             bits = more if not bits else self.text.emit(f"or {ty} {bits}, {more}")

@@ -47,7 +47,9 @@ __all__ = [
 _LEAST_TERMS: Final = 16
 #: The least number of elements of a row that are tested for zeros together: a vector of float32.
 LEAST_AT_ONCE: Final = 8
-#: The least cost of an element, in plain instructions, for a test whether a tile is masked.
+#: The least cost of an element, in plain instructions, for a test whether a tile is masked: about
+#: half of exp. Causal attention of 1 x 4 x 128 x 32 takes 109 us with the test of exp, 118 without
+#: (AVX2), and the same with AVX-512 (Zen 4).
 _LEAST_WORK: Final = 12
 #: Number of sampled tiles for the estimate of the fraction that is computed. For causal masks over
 #: rows and over columns in parts, the error of the estimate is at most 0.015.
@@ -257,7 +259,8 @@ def masked_in(
         return None
     [load] = varying
     array = load.src[0]
-    if array.op is not Op.LOCAL or not load.dtype.is_float or info.stride(load, r) != 1:
+    wide = load.dtype.is_float and not load.dtype.is_narrow
+    if array.op is not Op.LOCAL or not wide or info.stride(load, r) != 1:
         return None
     value = _mask_value(array.src[0])
     return None if value is None else Masked(load, value)
