@@ -278,7 +278,8 @@ class Parts(NamedTuple):
     number : int
         Number of parts of a word: 4 bytes, or 2 halves of 16 bits.
     signed, other_signed : bool
-        Whether the parts of the first and of the second operand are signed. Floats are.
+        Whether the parts of the first and of the second operand are signed; floats count as
+        signed.
     """
 
     number: int

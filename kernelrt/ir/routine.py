@@ -108,7 +108,7 @@ class Routine:
 
     @property
     def callee(self) -> Routine:
-        """What a CALL in a kernel has as its `arg`: this routine."""
+        """Return this routine, which is the `arg` of a CALL in a kernel."""
         return self
 
     @property

@@ -44,7 +44,7 @@ class Array:
     width : int
         Number of elements at each index: one for each lane of a vectorized outer loop.
     lane : int
-        Which of these elements is accessed, or the first of several that are.
+        Index of the first accessed element among these `width` elements.
     unit : str
         LLVM type of the unit in which indices count, if an element is a word of several units.
     """

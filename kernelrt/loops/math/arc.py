@@ -94,7 +94,7 @@ def atan(x: UOp) -> UOp:
         z = t * t
         rest = z * t * polynomial(z, _CONSTANTS[x.dtype].atan)
         p = t + rest
-        # Where errors matter most, the first difference is exact.
+        # For t near 1, where the result has the greatest error, the first difference is exact.
         turned = (t.const_like(first) - t) - (rest - second)
     return with_sign_of(far.where(turned, p), x)
 
