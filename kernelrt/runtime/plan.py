@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt.errors import PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.native.core import pool_limit
-from kernelrt.runtime import plan_report, preparation, table
+from kernelrt.runtime import failures, plan_report, preparation, table
 from kernelrt.runtime.accessors import PlanAccessors, PlanParts
 from kernelrt.runtime.memory import PlanMemory
 from kernelrt.runtime.plan_ops import PreparedKernel, PreparedRegion
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from kernelrt.native.memory import Storage
     from kernelrt.runtime.buffer_layout import Layout
     from kernelrt.runtime.kernel import CachedKernel
-    from kernelrt.runtime.plan_ops import PreparedOp
+    from kernelrt.runtime.plan_ops import PreparedCustomFunction, PreparedOp
     from kernelrt.runtime.profiler import KernelProfile
     from kernelrt.runtime.table import Launch
 
@@ -679,9 +680,13 @@ class ExecutionPlan(PlanAccessors):
                 raise PlanReleasedError("the plan was garbage-collected; keep a reference to it")
             return plan.pointer(op, slot), plan._outermost()  # noqa: SLF001
 
+        def function(index: int, op: PreparedCustomFunction) -> Callable[[], object]:
+            return table.caller(op, partial(self._memory.arrays, index, pointer_of), values)
+
         return table.rows(
-            self._parts, self._ops, self._memory, self._table, self._pipelines, values, pointer_of
-        )
+            self._parts, self._ops, self._table, self._pipelines, self._values,
+            self._memory.address, lambda kernel: kernel.address, function,
+        )  # fmt: skip
 
     def _outermost(self) -> ExecutionPlan:
         """Return the outermost plan that runs this one as a body; this one if it is no body."""
@@ -702,7 +707,7 @@ class ExecutionPlan(PlanAccessors):
         launch = self._ops[op]
         if not isinstance(launch, PreparedKernel):
             return super()._index_error(op, status_word)
-        return plan_report.index_error(launch, status_word, self._values, self.buffers)
+        return failures.index_error(launch, status_word, self._values, self.buffers)
 
 
 def _with_own_bodies(op: PreparedOp) -> PreparedOp:

@@ -1,4 +1,4 @@
-"""Human-readable reports on a plan: memory, operations, fusion decisions and errors."""
+"""Human-readable reports on a plan: memory, operations and fusion decisions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
-from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.domain import Domain, decoded
-from kernelrt.ir.ffi import FfiFunction
-from kernelrt.ir.routine import is_call
-from kernelrt.ir.shape import as_dim
-from kernelrt.ir.status import unpack
+from kernelrt.ir import UOp
 from kernelrt.ir.terms import render
 from kernelrt.runtime.op_cost import estimate_ns, launch_ns
 from kernelrt.runtime.plan_ops import (
@@ -30,14 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernelrt._dispatch import Sample
-    from kernelrt.device.buffer import Buffer
-    from kernelrt.ir.origin import Origin
     from kernelrt.runtime.plan import ExecutionPlan, PlanParts
     from kernelrt.runtime.plan_ops import PreparedOp
 
 __all__ = [
     "ArenaPart", "MemoryReport", "arena_parts", "estimates", "explain", "format_bytes",
-    "index_error", "memory", "profiles", "summary",
+    "memory", "profiles", "summary",
 ]  # fmt: skip
 
 
@@ -138,89 +130,6 @@ def arena_parts(parts: PlanParts, ops: Sequence[PreparedOp]) -> list[ArenaPart]:
         offset = parts.arena_offsets[entry.own]
         found.append(ArenaPart(root, offset, entry.nbytes, begin, last[root]))
     return found
-
-
-def index_error(
-    launch: PreparedKernel,
-    status_word: int,
-    values: Mapping[str, int],
-    buffers: Sequence[Buffer],
-) -> IndexBoundsError | DomainError | LinAlgError | CustomFunctionError:
-    """Return the exception for an index out of range or another failure that `launch` reported.
-
-    Parameters
-    ----------
-    launch : PreparedKernel
-        Launch that failed.
-    status_word : int
-        Status word that it stored; see :mod:`kernelrt.ir.status`.
-    values : mapping
-        Values of the plan's Variables.
-    buffers : sequence of Buffer
-        Buffers of the plan.
-    """
-    number, index = unpack(status_word)
-    checks = [n for n in toposort([launch.ast]) if n.op is Op.BOUND and n.arg[0] == number]
-    if is_call(launch.ast):
-        who = launch.title
-        if isinstance(launch.ast.src[0].arg, FfiFunction):
-            return CustomFunctionError(
-                f"{launch.label}, {who}: the function reported failure {status_word}"
-            )
-        return LinAlgError(f"{who}: {launch.ast.src[0].arg.failure} (problem {index} of the batch)")
-    if not checks:  # a kernel from the user
-        return IndexBoundsError(f"{launch.label} read an index that lies outside its axis")
-    (check,) = checks
-    origin = launch.checks[number] if number < len(launch.checks) else None
-    if isinstance(check.arg[1], Domain):
-        return _domain_error(check.arg[1], decoded(index), launch.label, origin)
-    axis = check.src[1]
-    # A WHERE gives the size of the axis only where the condition of the lookup holds.
-    while axis.op is Op.WHERE:
-        axis = axis.src[1]
-    size = evaluate(as_dim(axis), {**values, **launch.fixedvars})
-    least = 0
-    if check.arg[1]:
-        least = -size
-        index -= size if index < 0 else 0
-    who = launch.label if origin is None else str(origin)
-    takes = f"{least} to {size - 1}" if size else "no index"
-    text = f"index {index} is out of range for an axis of size {size}: {who} takes {takes}"
-    load = next(_read(check.src[0]), None)
-    if load is not None:
-        i = launch.buffer_indices[load.src[0].arg[0]]
-        buffer = buffers[i]
-        source = f"{buffer.label or f'buffer {i}'} ({buffer.size} {buffer.dtype.name})"
-        text += f"; the index was read from {source}"
-    if origin is not None:
-        text += f", in {launch.label}"
-    error = IndexBoundsError(text)
-    error.index, error.size = index, size
-    return error
-
-
-def _domain_error(
-    domain: Domain, value: float, label: str, origin: Origin | None
-) -> DomainError:
-    who = label if origin is None else str(origin)
-    text = f"{domain.name}: {who} expected {domain.expected}, not {value:.12g}"
-    error = DomainError(text if origin is None else f"{text} ({label})")
-    error.value = value
-    return error
-
-
-def _read(index: UOp) -> Iterator[UOp]:
-    """Yield the LOADs of arguments in an index expression; leave out conditions of WHEREs."""
-    pending, seen = [index], {index}
-    while pending:
-        node = pending.pop()
-        if node.op is Op.LOAD:
-            if node.src[0].op is Op.PARAM:
-                yield node
-            continue
-        values = node.src[1:] if node.op is Op.WHERE else node.src
-        pending += [s for s in reversed(values) if s not in seen]
-        seen.update(values)
 
 
 def summary(plan: ExecutionPlan, parts: PlanParts) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernelrt import _dispatch
@@ -11,6 +10,7 @@ from kernelrt.runtime.ffi_kernels import PreparedForeignCall
 from kernelrt.runtime.op_cost import estimate_ns, is_unknown, largest
 from kernelrt.runtime.op_order import lasting
 from kernelrt.runtime.plan_ops import (
+    PreparedBufferView,
     PreparedCopy,
     PreparedCustomFunction,
     PreparedKernel,
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from kernelrt._dispatch import OpTuple, RegionTuple
     from kernelrt.ir import Dim
-    from kernelrt.runtime.memory import PlanMemory
+    from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.plan import PlanParts
     from kernelrt.runtime.plan_ops import PreparedOp
     from kernelrt.runtime.slice_pipelining import Pipeline
     from kernelrt.runtime.variables import VariableTable
 
-__all__ = ["Launch", "is_serial", "launches", "rows"]
+__all__ = ["Launch", "caller", "is_serial", "launches", "rows"]
 
 Launch: TypeAlias = tuple[int, int, list[int], int, int, int, int]
 """Row of a kernel that replaces another; `kernelrt.native.core.Exchanges` lists the fields."""
@@ -40,26 +40,34 @@ Launch: TypeAlias = tuple[int, int, list[int], int, int, int, int]
 def rows(
     parts: PlanParts,
     ops: Sequence[PreparedOp],
-    memory: PlanMemory,
     variables: VariableTable,
     pipelines: Sequence[Pipeline],
-    values: Callable[[], Mapping[str, int]],
-    pointer_of: Callable[[int, int], tuple[int, object]],
+    values: Mapping[str, int],
+    address: Callable[[int], int],
+    code: Callable[[CachedKernel], int],
+    function: Callable[[int, PreparedCustomFunction], Callable[[], object]],
+    status: int = _dispatch.STATUS,
 ) -> list[OpTuple]:
-    """Return the rows of a plan for the C core.
+    """Return the rows of a plan, for the C core or for a file.
 
     Parameters
     ----------
-    parts, ops, memory, variables
+    parts, ops, variables
         Parts of the plan.
     pipelines : sequence of Pipeline
         Pipelines of ops that run slice by slice.
-    values : callable
-        Returns the current values of the variables; called now and by custom functions.
-    pointer_of : callable
-        Returns the address in a slot of an op, and an object that keeps the memory there alive.
+    values : mapping of str to int
+        Current values of the variables.
+    address : callable
+        Returns the address of a buffer of the plan, by its index.
+    code : callable
+        Returns the address of a kernel.
+    function : callable
+        Returns the callable for a custom function, by the index of its op.
+    status : int
+        Stands for the address of a status word.
     """
-    now = values() or variables.initial
+    now = values or variables.initial
     set_values, set_chunks = variables.launch(now)
     numbers = {(op, slot): v for op, slot, v in set_values}
     chunks = dict(set_chunks)
@@ -69,28 +77,23 @@ def rows(
     for i, (op, deps) in enumerate(zip(ops, _all_deps(parts, pipelines), strict=True)):
         kind = _dispatch.NOP
         call: Callable[[], object] | RegionTuple | int | None = None
-        bufs = [memory.address(b) for b in op.buffer_indices]
+        bufs = [] if isinstance(op, PreparedBufferView) else [*map(address, op.buffer_indices)]
         vals: list[int] = []
         n, core_slot = 1, -1
         if isinstance(op, PreparedKernel):
-            kind, call = _dispatch.KERNEL, op.kernel.address
-            bufs += [_dispatch.STATUS] * op.kernel.may_fail
+            kind, call = _dispatch.KERNEL, code(op.kernel)
+            bufs += [status] * op.kernel.may_fail
             vals, n, core_slot = _launch(op, now)
             n = chunks.get(i, n)
         elif isinstance(op, PreparedCopy):
             kind, vals = _dispatch.COPY, [numbers.get((i, 0), _fixed(op.nbytes))]
-        elif isinstance(op, PreparedForeignCall):
-            kind, call = _dispatch.CUSTOM, op.at_addresses()
         elif isinstance(op, PreparedCustomFunction):
-            kind = _dispatch.CUSTOM
-            call = _caller(op, partial(memory.arrays, i, pointer_of), values)
+            kind, call = _dispatch.CUSTOM, function(i, op)
         elif isinstance(op, PreparedRegion):
             kind, call = _dispatch.REGION, (
                 op.bodies, op.count, op.reverse, op.count_slot, op.condition_slot, op.choice_slot,
                 op.copies, sites(op),
             )  # fmt: skip
-        else:
-            bufs = []
         cost = estimate_ns(op, nbytes)
         flags = _flags(op, parts) | (_dispatch.FOLLOWS if i in follows else 0)
         found.append(
@@ -179,12 +182,22 @@ def _flags(op: PreparedOp, parts: PlanParts) -> int:
     return flags
 
 
-def _caller(
+def caller(
     op: PreparedCustomFunction,
     arrays: Callable[[], list[Any]],
     values: Callable[[], Mapping[str, int]],
 ) -> Callable[[], object]:
-    """Return the function without arguments that the C core calls."""
+    """Return the function without arguments that the C core calls for a custom function.
+
+    Parameters
+    ----------
+    op : PreparedCustomFunction
+        The op.
+    arrays, values : callable
+        Return the arrays to pass, and the current values of the plan's Variables.
+    """
+    if isinstance(op, PreparedForeignCall):
+        return op.at_addresses()
     function = op.function
     if not op.variables:
         return lambda: function(*arrays())

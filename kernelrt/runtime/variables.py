@@ -20,7 +20,7 @@ from kernelrt.runtime.plan_ops import (
 from kernelrt.runtime.sizes import evaluate_all, launch_size, variables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["Launch", "VariableTable", "merge_updates"]
 
@@ -120,6 +120,22 @@ class VariableTable:
                 self._memo.clear()
             self._memo[key] = found
         return found
+
+    def entries(self) -> Iterator[tuple[int, int, bool, Dim | str, dict[str, int]]]:
+        """Yield the entries of the C table that depend on variables.
+
+        Yields
+        ------
+        tuple of (int, int, bool, Dim or str, dict)
+            The op; the slot of a value; whether it is the number of chunks instead; the expression,
+            or the name of the variable; and the fixed variables of the op.
+        """
+        for name, sites in self._sites.items():
+            for op, slot in sites:
+                yield op, slot, False, name, {}
+        for size in self._sizes:
+            if size.kind != "check":
+                yield size.op, size.slot, size.kind == "chunks", size.dim, dict(size.fixed)
 
     def _launch(self, values: Mapping[str, int]) -> Launch:
         table: list[tuple[int, int, int]] = []
