@@ -346,6 +346,12 @@ class Loader(Protocol):
     def collect(self) -> None:
         """Free the remaining memory of deleted programs. Loading more may do so, too."""
 
+    def flat(self, compiled: Sequence[CompiledSpec]) -> tuple[bytes, list[int]]:
+        """Link all `compiled` kernels to code that runs at any page; return their offsets, too.
+
+        Raises CompileError if a kernel calls a function.
+        """
+
 
 def _check_sizes(argument: str, sizes: Sizes) -> Sizes:
     checked: object = plain(sizes)

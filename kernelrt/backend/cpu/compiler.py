@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt._version import __version__
 from kernelrt.backend.cpu import llvm
@@ -73,6 +73,12 @@ class LLVMCompiler:
         self._optimize = optimize
         self._machines: list[llvm.Machine] = []
         self._lock = locks.Lock(locks.COMPILER)
+
+    def for_target(self, spec: DeviceSpec) -> Self:
+        """Return a compiler for another target with the same options and cache."""
+        return type(self)(
+            spec, cache=self.cache, codegen_level=self._codegen_level, optimize=self._optimize
+        )
 
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
         """Compile all `programs` on as many threads as this process may use.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.backend.cpu import elf, llvm
@@ -92,7 +92,7 @@ class LLVMLoader:
         CompileError
             A source or object is invalid, or calls a function that this process does not define.
         """
-        objects = self._objects(compiled)
+        objects = self._objects(compiled, self._compiler)
         programs: list[Program | None] = [None] * len(objects)
         for batch in _batches(compiled):
             names = [compiled[i].name for i in batch]
@@ -101,11 +101,31 @@ class LLVMLoader:
                 programs[i] = CPUProgram(name, library.addresses[name], library)
         return [program for program in programs if program is not None]
 
-    def _objects(self, compiled: Sequence[CompiledSpec]) -> list[bytes]:
+    def _objects(
+        self, compiled: Sequence[CompiledSpec], compiler: LLVMCompiler
+    ) -> list[bytes]:
         """Return the object of each kernel. All sources are compiled in one call."""
         sources = [(c.name, c.src) for c in compiled if c.src is not None]
-        made = iter(self._compiler.compile_sources(sources))
+        made = iter(compiler.compile_sources(sources))
         return [c.bytes if c.bytes is not None else next(made) for c in compiled]
+
+    def flat(self, compiled: Sequence[CompiledSpec]) -> tuple[bytes, list[int]]:
+        """Link kernels to one block of code that runs at any page.
+
+        Returns
+        -------
+        code : bytes
+            The block.
+        entries : list of int
+            Offset of each kernel in the block.
+
+        Raises
+        ------
+        CompileError
+            A source or object is invalid, or calls a function of the C library.
+        """
+        objects = self._objects(compiled, _for_elf(self._compiler))
+        return elf.flat(zip((c.name for c in compiled), objects, strict=True))
 
     def collect(self) -> None:
         """Free the code to which no program refers any more."""
@@ -148,6 +168,19 @@ class LLVMLoader:
             self._libraries = 0
         self._libraries += 1
         return self._engine
+
+
+def _for_elf(compiler: LLVMCompiler) -> LLVMCompiler:
+    """Return a compiler for the same processor whose objects are ELF files.
+
+    Kernels call nothing, so the same code runs on Linux and macOS. macOS reserves x18.
+    """
+    spec = compiler.spec
+    if "linux" in spec.triple:
+        return compiler
+    triple = f"{spec.triple.partition('-')[0].replace('arm64', 'aarch64')}-unknown-linux-gnu"
+    features = f"{spec.features},+reserve-x18" if spec.is_arm64 else spec.features
+    return compiler.for_target(replace(spec, triple=triple, features=features))
 
 
 def _used() -> list[tuple[Any, Any, weakref.ref[_Library]]]:
