@@ -397,6 +397,8 @@ void krt_plan_destroy(krt_plan *plan)
 
 size_t krt_plan_n_ops(const krt_plan *plan) { return plan->n_ops; }
 
+void krt_plan_set_host(krt_plan *plan, krt_host host) { plan->host = host; }
+
 void krt_plan_set_threads(krt_plan *plan, int threads)
 {
     plan->max_threads = threads < 1 ? 0 : threads;

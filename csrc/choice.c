@@ -8,8 +8,19 @@
 #include "graph.h"
 
 static krt_thread_costs costs;
+static bool costs_are_set;
 
-void krt_set_thread_costs(krt_thread_costs now) { costs = now; }
+void krt_set_thread_costs(krt_thread_costs now)
+{
+    costs = now;
+    costs_are_set = true;
+}
+
+void krt_default_thread_costs(krt_thread_costs now)
+{
+    if (!costs_are_set)
+        costs = now;
+}
 
 /* Half of the least work for which it pays to pass a single chunk to another thread. */
 int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }

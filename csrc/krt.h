@@ -178,6 +178,9 @@ krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan 
 /* Free a plan; NULL is allowed. The plan must not be in use. */
 void krt_plan_destroy(krt_plan *plan);
 
+/* Replace the callbacks of a plan. The caller holds the plan's lock. */
+void krt_plan_set_host(krt_plan *plan, krt_host host);
+
 /* Run the plan once. The caller holds the plan's lock. On KRT_OUT_OF_BOUNDS and KRT_CUSTOM_FAILED
  * `*failed_op` is the op that failed. Allocates only if this thread's stack is too small: see
  * krt_plan_need_stack. */
@@ -325,6 +328,9 @@ typedef struct krt_thread_costs {
 
 /* Set the costs for estimates of plans; initially all 0. Call before the first plan is made. */
 void krt_set_thread_costs(krt_thread_costs costs);
+
+/* The same, unless krt_set_thread_costs was called. */
+void krt_default_thread_costs(krt_thread_costs costs);
 
 /* The number of forks between the original process and this one. */
 uint32_t krt_fork_count(void);
