@@ -51,6 +51,7 @@ CORE = [
     f"csrc/{name}.c"
     for name in (
         "plan", "build", "graph", "region", "choice", "pool", "thread", "platform", "signals",
+        "model", "processor",
     )
 ]
 ROUTINES = ["csrc/linalg.c", "csrc/cumsum.c", "csrc/sort.c", "csrc/foreign.c"]

@@ -407,6 +407,18 @@ class StateError(KernelrtError, ValueError):
     """
 
 
+class ModelFileError(KernelrtError, ValueError):
+    """A model file cannot be written or opened: the message says why.
+
+    Examples
+    --------
+    >>> krt.load(b"not a model")
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.ModelFileError: this is no model file: it has 11 bytes, and a model file has ...
+    """
+
+
 class UnknownNameError(KernelrtError, AttributeError):
     """Code set an attribute that the object does not have.
 

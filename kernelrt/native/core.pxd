@@ -4,6 +4,7 @@
 from libc.stdint cimport int64_t
 
 from kernelrt.native.krt cimport krt_fault, krt_host, krt_lock, krt_plan, krt_profile, krt_status
+from kernelrt.native.krt_model cimport krt_model
 from kernelrt.native.op_structs cimport Ops
 
 
@@ -51,9 +52,33 @@ cdef enum:
     BURST_NS = 500_000
 
 
+# Maximum number of variables of a function in a model file.
+cdef enum:
+    MOST_VARIABLES = 64
+
+
+cdef class Model:
+    cdef krt_model *model
+    cdef dict routines
+    cdef object allocate
+    cdef object error  # raised by `allocate`
+    cdef object __weakref__
+
+    cdef int check(self, int function) except -1
+    cdef int check_plan(self, size_t plan) except -1
+    cdef int fill(self, int64_t *given, size_t plan, values) except -1
+
+
+cdef class ModelPlan:
+    cdef Model model
+    cdef size_t number
+    cdef tuple bodies  # of its regions: (op, tables)
+
+
 cdef class Table:
     cdef krt_lock lock
     cdef krt_plan *plan
+    cdef Model lender  # the model that owns the plan; None: the table owns it
     cdef size_t count
     cdef size_t most_claims  # limit of the claims that a profiled run records
     cdef size_t samples  # number of samples of a profiled run: of its ops and of those of bodies
@@ -68,6 +93,7 @@ cdef class Table:
     # Called once, before all other methods. The object of `host` lives as long as the table.
     cdef int make(self, ops, krt_host host) except -1
     cdef int adopt(self, Ops staged, krt_host host, krt_fault *fault) except -1
+    cdef int take(self, ModelPlan given, krt_host host) except -1
 
     # Exclusive access: call one of these, then any of the methods below, then `leave`. If one of
     # the first three raises, there is no access. Under exclusive access no Python code runs except

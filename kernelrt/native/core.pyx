@@ -12,6 +12,7 @@ from libc.stdint cimport int64_t, uint32_t
 from posix.unistd cimport usleep
 
 from kernelrt.native.krt cimport *
+from kernelrt.native.krt_model cimport *
 from kernelrt.native.op_structs cimport Edits, Exchange, Ops, Region, address_of, call, integer
 
 import _signal
@@ -306,6 +307,8 @@ cdef class Table:
         cdef krt_status status
         if self.plan != NULL:
             raise errors.PlanBuildError("a plan can be initialised only once")
+        if isinstance(ops, ModelPlan):
+            return self.take(ops, host)
         cdef Ops staged = Ops(ops)
         if not costs_are_set:
             import kernelrt.runtime.op_cost  # noqa: F401 - the import sets the costs
@@ -318,6 +321,21 @@ cdef class Table:
         self.samples = krt_plan_n_samples(self.plan)
         self.most_claims = krt_plan_most_claims(self.plan)
         self.customs = staged.customs
+        return 0
+
+    cdef int take(self, ModelPlan given, krt_host host) except -1:
+        """Become the table of a plan that belongs to a model."""
+        cdef Table body
+        self.lender = given.model
+        self.plan = krt_model_plan(given.model.model, given.number)
+        krt_plan_set_host(self.plan, host)
+        self.count = krt_plan_n_ops(self.plan)
+        self.samples = krt_plan_n_samples(self.plan)
+        self.most_claims = krt_plan_most_claims(self.plan)
+        self.bodies = given.bodies
+        for _, bodies in self.bodies:
+            for body in bodies:
+                body.owned = True
         return 0
 
     cdef int adopt(self, Ops staged, krt_host host, krt_fault *fault) except -1:
@@ -348,7 +366,8 @@ cdef class Table:
         return 0
 
     def __dealloc__(self):
-        krt_plan_destroy(self.plan)
+        if self.lender is None:
+            krt_plan_destroy(self.plan)
 
     cdef int acquire(self) except -1:
         """Take exclusive access to a live plan that is not a body of a region."""
@@ -632,7 +651,8 @@ cdef class Table:
             leave_all(taken)
             raise
         for table in taken:
-            krt_plan_destroy(table.plan)
+            if table.lender is None:
+                krt_plan_destroy(table.plan)
             table.plan = NULL
         leave_all(taken)
         for table in taken:
@@ -640,6 +660,239 @@ cdef class Table:
 
     def __reduce__(self):
         no_copies(self)
+
+
+# ---- Models
+
+cdef krt_kernel find_routine(void *self, const char *name) noexcept with gil:
+    return <krt_kernel> <size_t> (<Model> self).routines.get(name.decode(), 0)
+
+
+cdef void *allocate_memory(void *self, size_t nbytes) noexcept with gil:
+    try:
+        return <void *> <size_t> (<Model> self).allocate(nbytes)
+    except BaseException as error:
+        (<Model> self).error = error
+        return NULL
+
+
+cdef class Model:
+    """A model file in memory: functions that were compiled ahead of time, and their state."""
+
+    def __init__(self, source, dict routines not None, allocate):
+        cdef krt_model_options options
+        cdef krt_message why
+        cdef krt_status status
+        cdef const unsigned char[::1] data
+        cdef bytes path
+        if self.model != NULL:
+            raise errors.ModelFileError("a model can be initialised only once")
+        self.routines, self.allocate = routines, allocate
+        options.self = <void *> self
+        options.routine = find_routine
+        options.allocate = allocate_memory
+        options.poll = NULL
+        if isinstance(source, str):
+            path = os.fsencode(source)
+            status = krt_model_open(path, &options, &self.model, &why)
+        else:
+            data = source
+            status = krt_model_read(&data[0] if data.shape[0] else NULL, <size_t> data.shape[0],
+                                    &options, &self.model, &why)
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        if status == KRT_NO_MEMORY:
+            raise errors.OutOfMemoryError(why.text.decode(errors="replace"))
+        if status != KRT_OK:
+            raise errors.ModelFileError(why.text.decode(errors="replace"))
+
+    def __dealloc__(self):
+        krt_model_close(self.model)
+
+    def __len__(self):
+        return krt_model_n_functions(self.model)
+
+    @property
+    def python(self):
+        return krt_model_python(self.model).decode()
+
+    @property
+    def n_plans(self):
+        return krt_model_n_plans(self.model)
+
+    cdef int check(self, int function) except -1:
+        if not 0 <= function < krt_model_n_functions(self.model):
+            raise IndexError(f"function: the model has no function {function}")
+        return 0
+
+    cdef int check_plan(self, size_t plan) except -1:
+        if plan >= krt_model_n_plans(self.model):
+            raise IndexError(f"plan: the model has no plan {plan}")
+        return 0
+
+    def name(self, int function):
+        self.check(function)
+        return krt_model_function_name(self.model, function).decode()
+
+    def plans_of(self, int function):
+        cdef int preparation, plan
+        self.check(function)
+        plan = krt_model_function_plan(self.model, function, &preparation)
+        return plan, preparation if preparation >= 0 else None
+
+    def writes_state(self, size_t plan):
+        self.check_plan(plan)
+        return krt_model_writes_state(self.model, plan)
+
+    def bodies(self, size_t plan):
+        """Return (op, plans) for each region of a plan."""
+        cdef const int64_t *numbers = NULL
+        cdef size_t op, i, n
+        self.check_plan(plan)
+        found = []
+        for op in range(krt_plan_n_ops(krt_model_plan(self.model, plan))):
+            n = krt_model_bodies(self.model, plan, op, &numbers)
+            if n:
+                found.append((op, tuple([numbers[i] for i in range(n)])))
+        return found
+
+    def ports(self, int function, int side):
+        """Return (name, dtype code, address, constant, sites) of each input (0) or output (1)."""
+        cdef krt_port port
+        cdef const int64_t *sites = NULL
+        cdef size_t i, n
+        cdef int k, count
+        self.check(function)
+        count = (krt_model_n_outputs(self.model, function) if side
+                 else krt_model_n_inputs(self.model, function))
+        found = []
+        for k in range(count):
+            if side:
+                krt_model_output(self.model, function, k, &port)
+            else:
+                krt_model_input(self.model, function, k, &port)
+            n = krt_model_sites(self.model, function, side, k, &sites)
+            value = None if port.value == NULL else port.value.decode()
+            found.append((
+                port.name.decode(), <int> port.dtype, <size_t> port.data, value,
+                tuple([(sites[3 * i], sites[3 * i + 1], sites[3 * i + 2]) for i in range(n)]),
+            ))
+        return found
+
+    def shape(self, int function, int side, int number, values):
+        cdef int64_t given[MOST_VARIABLES]
+        cdef int64_t shape[KRT_MOST_AXES]
+        cdef krt_message why
+        cdef krt_port port
+        cdef int axis
+        self.check(function)
+        self.fill(given, <size_t> self.plans_of(function)[0], values)
+        if krt_model_shape(self.model, function, side, number, given, shape, &why) != KRT_OK:
+            raise errors.VariableError(why.text.decode())
+        if side:
+            krt_model_output(self.model, function, number, &port)
+        else:
+            krt_model_input(self.model, function, number, &port)
+        return tuple([shape[axis] for axis in range(port.ndim)])
+
+    def written(self, int function):
+        """Return (begin, end) of each range of addresses that a function writes."""
+        cdef const int64_t *pairs = NULL
+        cdef size_t i, nbytes
+        self.check(function)
+        cdef size_t n = krt_model_written(self.model, function, &pairs)
+        cdef size_t base = <size_t> krt_model_memory(self.model, &nbytes)
+        return [(base + pairs[2 * i], base + pairs[2 * i + 1]) for i in range(n)]
+
+    def states(self):
+        """Return (name, dtype code, shape, address) of each state."""
+        cdef krt_port port
+        cdef int i, axis
+        found = []
+        for i in range(krt_model_n_states(self.model)):
+            krt_model_state(self.model, i, &port)
+            shape = tuple([port.shape[axis] for axis in range(port.ndim)])
+            found.append((port.name.decode(), <int> port.dtype, shape, <size_t> port.data))
+        return found
+
+    def variables(self, size_t plan):
+        """Return (name, least, most, initial value) of each variable of a plan."""
+        cdef krt_variable variable
+        cdef size_t i
+        self.check_plan(plan)
+        found = []
+        for i in range(krt_model_n_variables(self.model, plan)):
+            krt_model_variable(self.model, plan, i, &variable)
+            found.append((variable.name.decode(), variable.least, variable.most, variable.initial))
+        return found
+
+    cdef int fill(self, int64_t *given, size_t plan, values) except -1:
+        cdef size_t i, n
+        self.check_plan(plan)
+        n = krt_model_n_variables(self.model, plan)
+        if n > MOST_VARIABLES or <size_t> len(values) != n:
+            raise errors.VariableError(f"expected {n} values of variables, not {len(values)}")
+        for i in range(n):
+            given[i] = integer(0, "value", values[i])
+        return 0
+
+    def launch(self, size_t plan, values):
+        """Return the values and chunks of the plan's table for values of its variables."""
+        cdef int64_t given[MOST_VARIABLES]
+        cdef krt_message why
+        cdef krt_status status
+        cdef size_t i, n = 0
+        cdef krt_edit *edits
+        self.fill(given, plan, values)
+        edits = <krt_edit *> PyMem_Calloc(krt_model_most_edits(self.model, plan) + 1,
+                                          sizeof(krt_edit))
+        if edits == NULL:
+            raise errors.OutOfMemoryError("could not allocate the changes of a plan")
+        try:
+            status = krt_model_launch(self.model, plan, given, edits, &n, &why)
+            if status != KRT_OK:
+                raise errors.VariableError(why.text.decode())
+            return (
+                [(edits[i].op, edits[i].slot, edits[i].value) for i in range(n)
+                 if edits[i].kind == KRT_SET_VALUE],
+                [(edits[i].op, edits[i].value) for i in range(n)
+                 if edits[i].kind == KRT_SET_CHUNKS],
+            )
+        finally:
+            PyMem_Free(edits)
+
+    def explain(self, size_t plan, size_t op, int64_t word, values):
+        """Return (kind, message, index, size, value) of a failure."""
+        cdef int64_t given[MOST_VARIABLES]
+        cdef krt_problem problem
+        self.fill(given, plan, values)
+        krt_model_explain(self.model, plan, op, word, given, &problem)
+        return (<int> problem.kind, problem.message.text.decode(errors="replace"), problem.index,
+                problem.size, problem.value)
+
+    def op_name(self, size_t plan, size_t op):
+        return krt_model_op_name(self.model, plan, op).decode()
+
+    def region_name(self, size_t plan, size_t op):
+        return krt_model_region_name(self.model, plan, op).decode()
+
+    def save(self, str path):
+        cdef krt_message why
+        if krt_model_save(self.model, os.fsencode(path), &why) != KRT_OK:
+            raise errors.ModelFileError(why.text.decode(errors="replace"))
+
+    def __reduce__(self):
+        no_copies(self)
+
+
+cdef class ModelPlan:
+    """A plan of a model, for the `ops` of a PlanCore."""
+
+    def __init__(self, Model model not None, size_t number, bodies):
+        model.check_plan(number)
+        self.model, self.number = model, number
+        self.bodies = tuple(bodies)
 
 
 def clock_ns():

@@ -104,6 +104,7 @@ cdef extern from "krt.h" nogil:
     krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan **out,
                                krt_fault *fault)
     void krt_plan_destroy(krt_plan *plan)
+    void krt_plan_set_host(krt_plan *plan, krt_host host)
     krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
 
     ctypedef struct krt_sample:
