@@ -40,6 +40,7 @@ from kernelrt.errors import (
     KernelrtError,
     KernelrtWarning,
     LinAlgError,
+    ModelFileError,
     NonFiniteError,
     OutOfMemoryError,
     PlanBuildError,
@@ -182,6 +183,7 @@ __all__ = [
     "KernelrtError",
     "KernelrtWarning",
     "LinAlgError",
+    "ModelFileError",
     "NonFiniteError",
     "OutOfMemoryError",
     "PlanBuildError",
@@ -279,6 +281,7 @@ __all__ = [
     "kaiser_window",
     "linalg",
     "linspace",
+    "load",
     "logspace",
     "lstm_cell",
     "lu_unpack",
@@ -310,6 +313,7 @@ __all__ = [
     "rnn_relu_cell",
     "rnn_tanh_cell",
     "row_stack",
+    "save",
     "scalar_tensor",
     "scan",
     "seed",
@@ -356,6 +360,8 @@ if TYPE_CHECKING:
     from kernelrt import viewer as viewer
     from kernelrt._dtypes import *  # noqa: F403 - dtypes with names of Python builtins
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
+    from kernelrt.jit.loading import load
+    from kernelrt.jit.saving import save
     from kernelrt.tensor.eager.debug_modes import debug_nans, detect_anomaly, disable_jit
     from kernelrt.tensor.free_functions.from_methods import *  # noqa: F403
     from kernelrt.tensor.tracing.ffi_calls import call
@@ -374,7 +380,9 @@ else:  # type checkers would accept any name if they saw __getattr__
             {
                 "autotune": "kernelrt.tune",
                 "call": "kernelrt.tensor.tracing.ffi_calls",
+                "load": "kernelrt.jit.loading",
                 "num_threads": "kernelrt.threads",
+                "save": "kernelrt.jit.saving",
                 "summary": "kernelrt.viewer.summary",
                 "view": "kernelrt.viewer",
                 **dict.fromkeys(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
-from kernelrt.native.core import Bindings, Table
+from kernelrt.native.core import Bindings, ModelPlan, Table
 from kernelrt.native.memory import Storage
 
 KERNEL: Final = 0
@@ -74,7 +74,8 @@ class PlanCore(Table):
 
     The constructor checks `ops` once: types, ranges, null addresses, dependencies on earlier ops
     only. The addresses are borrowed: the creator of the plan keeps code and buffers alive until
-    `release` is called or the plan is destroyed.
+    `release` is called or the plan is destroyed. A ModelPlan instead of ops is a plan that a model
+    file holds.
 
     Raises
     ------
@@ -84,7 +85,7 @@ class PlanCore(Table):
         The tables could not be allocated.
     """
 
-    def __init__(self, ops: Sequence[OpTuple]) -> None: ...
+    def __init__(self, ops: Sequence[OpTuple] | ModelPlan) -> None: ...
     def execute(self) -> None:
         """Run every op in dependency order.
 

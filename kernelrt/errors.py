@@ -26,6 +26,7 @@ __all__ = [
     "KernelrtError",
     "KernelrtWarning",
     "LinAlgError",
+    "ModelFileError",
     "NonFiniteError",
     "OutOfMemoryError",
     "PlanBuildError",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     sizes = Module("kernelrt.runtime.sizes")
 
-__all__ = ["PendingWork", "make_replay"]
+__all__ = ["PendingWork", "input_sites", "make_replay"]
 
 MOST_WRITTEN_RANGES: Final = 64
 """Plans that write more address ranges than this always copy their arguments in."""
@@ -60,14 +60,13 @@ def make_replay(
         Work to do before a run.
     """
     writes = _written_ranges(plan)
-    bindable = len(writes) <= MOST_WRITTEN_RANGES
     return Replay(
         plan,
         [
-            _input_spec(
-                spec, home, _sites(plan, home) if home and bindable else (), traced.lineage(i)
+            _input_spec(spec, home, sites, traced.lineage(i))
+            for i, (spec, home, sites) in enumerate(
+                zip(specs, traced.homes, input_sites(plan, traced.homes), strict=True)
             )
-            for i, (spec, home) in enumerate(zip(specs, traced.homes, strict=True))
         ],
         [
             (
@@ -79,7 +78,7 @@ def make_replay(
             for i, (buffer, node) in enumerate(zip(plan.output_buffers, traced.nodes, strict=True))
         ],
         Tensor,
-        build=traced.builder,
+        build=traced.result.builder,
         bindings=_bindings(plan, values) if values else None,
         structure=structure,
         registers=pending.registers if pending else (),
@@ -147,6 +146,25 @@ def _input_spec(
         shape = cast("tuple[int, ...]", spec.shape)
         return (ARRAY, spec.dtype.code, shape, home.address, sites, lineage)
     return (FLOAT, home.dtype.code, home.address)
+
+
+def input_sites(plan: ExecutionPlan, homes: Sequence[Buffer | None]) -> list[Sequence[Site]]:
+    """Return for each argument the sites where a plan reads its address.
+
+    Parameters
+    ----------
+    plan : ExecutionPlan
+        The plan.
+    homes : sequence of Buffer or None
+        Buffers of the arguments; None for constants.
+
+    Returns
+    -------
+    list of sequences of Site
+        Empty for an argument that must be copied.
+    """
+    bindable = len(_written_ranges(plan)) <= MOST_WRITTEN_RANGES
+    return [_sites(plan, home) if home and bindable else () for home in homes]
 
 
 def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:

@@ -9,9 +9,10 @@ from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import as_uop, is_static
 from kernelrt.ir.size import Size, plain
-from kernelrt.jit.binding import make_replay
+from kernelrt.jit.binding import input_sites, make_replay
 from kernelrt.jit.signature import Array, Spec, Static
 from kernelrt.native.evaluate import LruTable, LruValue
+from kernelrt.tensor.eager.execute import result_sites
 from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.jit.binding import PendingWork
     from kernelrt.jit.tracing import Call, Traced
     from kernelrt.native.replay import Replay
-    from kernelrt.native.signature import Structure
+    from kernelrt.native.signature import Site, Structure
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.eager import size_families
     from kernelrt.tensor.eager.size_families import Form
@@ -213,6 +214,14 @@ class SizedReplays:
                 self._made.clear()
             self._made[actual] = found
         return found
+
+    def input_sites(self) -> list[Sequence[Site]]:
+        """Return for each argument the slots of the plan that hold an address in it."""
+        return input_sites(self._plan, self._traced.homes)
+
+    def output_sites(self) -> list[Sequence[Site]]:
+        """Return for each result the slots of the plan that hold an address in it."""
+        return [result_sites(self._plan, i) for i in range(len(self._traced.nodes))]
 
     def often(self, actual: tuple[Spec, ...]) -> bool:
         """Return whether these sizes reached `most_calls` calls, so that calls go to Python."""

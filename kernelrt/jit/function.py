@@ -41,16 +41,18 @@ from kernelrt.tensor.tracing.trace import ByValue, forbid
 from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt.device.buffer import Buffer
-    from kernelrt.jit import stepwise
+    from kernelrt.jit import saving, stepwise
     from kernelrt.jit.effects import side_effects
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan, KernelProfile
     from kernelrt.runtime import sizes as plan_sizes
     from kernelrt.tensor.eager import nonfinite
 else:
+    saving = Module("kernelrt.jit.saving")
     stepwise = Module("kernelrt.jit.stepwise")
     side_effects = Module("kernelrt.jit.effects.side_effects")
     plan_sizes = Module("kernelrt.runtime.sizes")
@@ -196,6 +198,38 @@ class JitFunction(Epochs[R]):
         forbid(f"{self._name}.plan()")
         return self._attempt(args, kwargs, _load, sized=False)[0].plan
 
+    def variant_for(self, *args: Any, **kwargs: Any) -> Variant:
+        """Return the specialization for these arguments; trace the function if there is none."""
+        return self._attempt(args, kwargs, _load, sized=False)[0]
+
+    def save(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Save the function and its state to a file that runs without Python or a compiler.
+
+        :func:`kernelrt.save` saves several functions that share state, and tells what a file holds.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+        *args, **kwargs : object
+            Arguments for which to save the function. Without any, all plans made so far are saved.
+
+        Raises
+        ------
+        ModelFileError
+            There is no plan yet, or the function cannot run without Python.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> double = krt.jit(lambda x: x * 2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     double.save(f"{folder}/double.krt", np.ones(3, np.float32))
+        ...     krt.load(f"{folder}/double.krt")(np.ones(3, np.float32)).tolist()
+        [2.0, 2.0, 2.0]
+        """
+        saving.save_one(path, self, args, kwargs)
+
     def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
         """Run once as a call does, and return the time that each kernel took.
 
@@ -282,6 +316,16 @@ class JitFunction(Epochs[R]):
             homes = [build.memory(home) for home in variant.traced.homes if home is not None]
             found.append((variant.plan, [indices[node] for node in homes if node in indices]))
         return found
+
+    @property
+    def variants(self) -> list[Variant]:
+        """The specializations made so far, oldest first."""
+        return self._order
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the positional parameters; "" for those that are positional-only."""
+        return tuple(self._parameters.passed_either_way())
 
     @property
     def retraces(self) -> int:

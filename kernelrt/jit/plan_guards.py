@@ -103,6 +103,10 @@ class Watch:
         """Whether the plan fits only the call that it was traced for."""
         return bool(self._once)
 
+    def repeats(self) -> bool:
+        """Return whether the plan leaves each gradient in the state in which it found it."""
+        return all(effect.reads in (None, effect.after) for effect in self._effects)
+
     def _live_leaves(self) -> frozenset[tuple[Buffer, Hooks]]:
         """Return the sources whose tensors accumulate gradients, with their hooks."""
         if not self._sources:

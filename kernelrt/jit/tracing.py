@@ -70,6 +70,51 @@ class Call:
         return values[: self.positional], dict(by_name)
 
 
+class Result:
+    """The structure of the value that a traced function returned.
+
+    Parameters
+    ----------
+    template : Template
+        The value without its leaves.
+    paths : sequence of str
+        Names of the leaves.
+    leaves : sequence
+        Tensors, which the plan computes, and constants.
+
+    Attributes
+    ----------
+    fixed : list of (bool, object)
+        For each leaf whether it is a tensor; and the constant otherwise.
+    tensors : list of str
+        Names of the tensors.
+    """
+
+    def __init__(self, template: Template, paths: Sequence[str], leaves: Sequence[object]) -> None:
+        self.template = template
+        self.fixed = [(True, None) if isinstance(v, Tensor) else (False, v) for v in leaves]
+        pairs = zip(paths, self.fixed, strict=True)
+        self.tensors = [path for path, (is_tensor, _) in pairs if is_tensor]
+
+    @property
+    def builder(self) -> Callable[..., object] | None:
+        """Function that builds the returned value from the result tensors.
+
+        It is None if the value is a single tensor or a tuple of several tensors.
+        """
+        if len(self.tensors) == len(self.fixed) and (
+            self.template.single or (self.template.flat and len(self.fixed) > 1)
+        ):
+            return None
+
+        def build(*handles: object) -> object:
+            fresh = iter(handles)
+            leaves = [next(fresh) if is_tensor else value for is_tensor, value in self.fixed]
+            return self.template.fill(leaves)
+
+        return build
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Traced:
     """The result of a trace: graphs, state, and the buffers of the arguments."""
@@ -87,7 +132,7 @@ class Traced:
     asked: Asked
     severed: list[tuple[Severed | None, frozenset[int]]]
     by_argument: Severed
-    builder: Callable[..., object] | None
+    result: Result
 
     def lineage(self, argument: int) -> int:
         """Return the autograd history that an argument may have, as the code for C."""
@@ -200,7 +245,7 @@ def trace(
         severed=[_severed_tag(node, name) for node in marked],
         by_argument=Severed(name, None),
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
-        builder=_builder(template, results),
+        result=Result(template, [path for path, _ in named], results),
     )
 
 
@@ -375,27 +420,6 @@ def check_result(name: str, value: object, function: str) -> object:
         f"{name}: {function} returns {a_type(value)}; expected tensors, numbers, strings, "
         "None, and lists, tuples, dicts and dataclasses of these"
     )
-
-
-def _builder(template: Template, results: Sequence[object]) -> Callable[..., object] | None:
-    """Return the function that builds the returned value from the result tensors.
-
-    It is None if the value is a single tensor or a tuple of several tensors.
-    """
-    tensors = [isinstance(value, Tensor) for value in results]
-    if all(tensors) and (template.single or (template.flat and len(results) > 1)):
-        return None
-    fixed = [None if is_tensor else v for is_tensor, v in zip(tensors, results, strict=True)]
-
-    def build(*handles: object) -> object:
-        fresh = iter(handles)
-        leaves = [
-            next(fresh) if is_tensor else value
-            for is_tensor, value in zip(tensors, fixed, strict=True)
-        ]
-        return template.fill(leaves)
-
-    return build
 
 
 def _copy_if_overwritten(node: UOp, targets: set[Buffer]) -> UOp:

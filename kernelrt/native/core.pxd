@@ -78,7 +78,8 @@ cdef class ModelPlan:
 cdef class Table:
     cdef krt_lock lock
     cdef krt_plan *plan
-    cdef Model lender  # the model that owns the plan; None: the table owns it
+    cdef Model lender  # the model that owns the plan, kept alive; None if there is none
+    cdef bint lent  # whether a model owns the plan: the collector may have cleared `lender`
     cdef size_t count
     cdef size_t most_claims  # limit of the claims that a profiled run records
     cdef size_t samples  # number of samples of a profiled run: of its ops and of those of bodies

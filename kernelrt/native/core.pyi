@@ -272,3 +272,77 @@ def set_num_threads(n: int) -> None:
     1
     >>> krt.set_num_threads(before)
     """
+
+class Model:
+    """A model file in memory: functions that were compiled ahead of time, and their state.
+
+    Functions and plans are known by number.
+
+    Parameters
+    ----------
+    source : str or bytes
+        Path of the file, or its content.
+    routines : dict of str to int
+        Addresses of C routines by name.
+    allocate : callable
+        Returns the address of zeroed memory of a number of bytes, which outlives this object.
+
+    Raises
+    ------
+    ModelFileError
+        The file cannot be opened.
+    """
+
+    def __init__(
+        self, source: str | bytes, routines: dict[str, int], allocate: Callable[[int], int]
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def python(self) -> str:
+        """The text for Python callers."""
+    @property
+    def n_plans(self) -> int:
+        """Number of plans."""
+    def name(self, function: int) -> str:
+        """Return the name of a function."""
+    def plans_of(self, function: int) -> tuple[int, int | None]:
+        """Return the plan of a function, and the plan that prepares its run, if any."""
+    def writes_state(self, plan: int) -> bool:
+        """Return whether a plan writes state."""
+    def bodies(self, plan: int) -> list[tuple[int, tuple[int, ...]]]:
+        """Return the regions of a plan: the op, and the plans of its bodies."""
+    def ports(
+        self, function: int, side: int
+    ) -> list[tuple[str, int, int, str | None, tuple[tuple[int, int, int], ...]]]:
+        """Return name, dtype code, address, constant and sites of each input (0) or output (1)."""
+    def shape(
+        self, function: int, side: int, number: int, values: Sequence[int]
+    ) -> tuple[int, ...]:
+        """Return the shape of an input or output for values of the plan's variables."""
+    def written(self, function: int) -> list[tuple[int, int]]:
+        """Return the ranges of addresses that a function writes."""
+    def states(self) -> list[tuple[str, int, tuple[int, ...], int]]:
+        """Return name, dtype code, shape and address of each state."""
+    def variables(self, plan: int) -> list[tuple[str, int, int, int]]:
+        """Return name, bounds and initial value of each variable of a plan."""
+    def launch(
+        self, plan: int, values: Sequence[int]
+    ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
+        """Return the values and chunks of a plan's table for values of its variables."""
+    def explain(
+        self, plan: int, op: int, word: int, values: Sequence[int]
+    ) -> tuple[int, str, int, int, float]:
+        """Describe a failure: its kind, message, index, size of the axis, and value."""
+    def op_name(self, plan: int, op: int) -> str:
+        """Return the name of an op for errors."""
+    def region_name(self, plan: int, op: int) -> str:
+        """Return the name of a loop for errors; empty if the op is none."""
+    def save(self, path: str) -> None:
+        """Write the file anew, with the present state."""
+
+class ModelPlan:
+    """A plan of a model, for the `ops` of a PlanCore, with the tables of its regions' bodies."""
+
+    def __init__(
+        self, model: Model, number: int, bodies: Sequence[tuple[int, Sequence[Table]]]
+    ) -> None: ...

@@ -326,7 +326,7 @@ cdef class Table:
     cdef int take(self, ModelPlan given, krt_host host) except -1:
         """Become the table of a plan that belongs to a model."""
         cdef Table body
-        self.lender = given.model
+        self.lender, self.lent = given.model, True
         self.plan = krt_model_plan(given.model.model, given.number)
         krt_plan_set_host(self.plan, host)
         self.count = krt_plan_n_ops(self.plan)
@@ -366,7 +366,7 @@ cdef class Table:
         return 0
 
     def __dealloc__(self):
-        if self.lender is None:
+        if not self.lent:
             krt_plan_destroy(self.plan)
 
     cdef int acquire(self) except -1:
@@ -651,7 +651,7 @@ cdef class Table:
             leave_all(taken)
             raise
         for table in taken:
-            if table.lender is None:
+            if not table.lent:
                 krt_plan_destroy(table.plan)
             table.plan = NULL
         leave_all(taken)

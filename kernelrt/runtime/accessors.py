@@ -10,10 +10,11 @@ from kernelrt.errors import PlanReleasedError
 from kernelrt.runtime.plan_ops import PreparedKernel, PreparedOp, PreparedRegion
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.device.byte_ranges import ByteRange
+    from kernelrt.ir import Dim
     from kernelrt.runtime.buffer_layout import Entry, Layout
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.memory import PlanMemory
@@ -243,6 +244,24 @@ class PlanAccessors(PlanCore):
         """The bodies of all regions, in the order of the regions."""
         regions = (op for op in self._ops if isinstance(op, PreparedRegion))
         return tuple(body for op in regions for body in op.bodies)
+
+    def is_lasting(self) -> bool:
+        """Return whether the plan writes memory that was given to it."""
+        return self._memory.is_lasting()
+
+    def region(self, index: int) -> ByteRange | None:
+        """Return the byte range of a buffer; None for a port and its views."""
+        if self._parts.layout.root_of(index).port:
+            return None
+        return self._memory.region(index)
+
+    def ranges(self) -> list[tuple[ByteRange, bool]]:
+        """Return the byte range of each buffer except ports, and whether it was given."""
+        return self._memory.ranges()
+
+    def size_entries(self) -> Iterator[tuple[int, int, bool, Dim | str, dict[str, int]]]:
+        """Yield the entries of the C table that depend on variables; see VariableTable."""
+        return self._table.entries()
 
     # ---- As a body
 

@@ -1,7 +1,7 @@
-"""Errors of kernels: an index out of range, a value outside its domain, a system without solution.
+"""Errors of kernels: indices out of range, values outside a domain, systems without solution.
 
-A :class:`Failure` describes what a check of a launch may report, before it does. So the texts can be
-saved with a plan.
+A :class:`Failure` describes what a check of a launch may report, before it does. So the texts can
+be saved with a plan.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ class Failure:
         return error
 
 
-def failures(launch: PreparedKernel, buffers: Sequence[Buffer | None]) -> list[Failure]:
+def failures(launch: PreparedKernel, buffers: Sequence[Buffer]) -> list[Failure]:
     """List what the checks of a launch may report.
 
     Parameters
     ----------
     launch : PreparedKernel
         The launch.
-    buffers : sequence of Buffer or None
+    buffers : sequence of Buffer
         Buffers of the plan.
     """
     if not launch.kernel.may_fail:
@@ -102,7 +102,7 @@ def failures(launch: PreparedKernel, buffers: Sequence[Buffer | None]) -> list[F
     return [*found, Failure(ANY, INDEX, other)]
 
 
-def _failure(launch: PreparedKernel, check: UOp, buffers: Sequence[Buffer | None]) -> Failure:
+def _failure(launch: PreparedKernel, check: UOp, buffers: Sequence[Buffer]) -> Failure:
     number, what = check.arg
     origin = launch.checks[number] if number < len(launch.checks) else None
     who = launch.label if origin is None else str(origin)
@@ -119,9 +119,8 @@ def _failure(launch: PreparedKernel, check: UOp, buffers: Sequence[Buffer | None
     if load is not None:
         i = launch.buffer_indices[load.src[0].arg[0]]
         buffer = buffers[i]
-        if buffer is not None:
-            source = f"{buffer.label or f'buffer {i}'} ({buffer.size} {buffer.dtype.name})"
-            text += f"; the index was read from {source}"
+        source = f"{buffer.label or f'buffer {i}'} ({buffer.size} {buffer.dtype.name})"
+        text += f"; the index was read from {source}"
     if origin is not None:
         text += f", in {launch.label}"
     return Failure(number, INDEX, text, as_dim(axis), bool(what))
@@ -131,7 +130,7 @@ def index_error(
     launch: PreparedKernel,
     status_word: int,
     values: Mapping[str, int],
-    buffers: Sequence[Buffer | None],
+    buffers: Sequence[Buffer],
 ) -> IndexBoundsError | DomainError | LinAlgError | CustomFunctionError:
     """Return the exception for an index out of range or another failure that `launch` reported.
 
@@ -143,7 +142,7 @@ def index_error(
         Status word that it stored; see :mod:`kernelrt.ir.status`.
     values : mapping
         Values of the plan's Variables.
-    buffers : sequence of Buffer or None
+    buffers : sequence of Buffer
         Buffers of the plan.
     """
     if is_call(launch.ast) and isinstance(launch.ast.src[0].arg, FfiFunction):

@@ -73,6 +73,14 @@ class PlanMemory:
         """Return the address of a buffer; for a port, a placeholder."""
         return _NOWHERE if self._layout.root_of(index).port else self.live(index).address
 
+    def ranges(self) -> list[tuple[ByteRange, bool]]:
+        """Return the byte range of each buffer except ports, and whether it was given."""
+        entries = enumerate(self._layout.entries)
+        return [
+            (self.region(i), entry.buffer is not None)
+            for i, entry in entries if not self._layout.root_of(i).port
+        ]  # fmt: skip
+
     def is_lasting(self) -> bool:
         """Return whether the plan writes memory that was given to it."""
         entries = self._layout.entries

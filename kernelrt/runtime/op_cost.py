@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.runtime.kernel import CachedKernel
 
-__all__ = ["estimate_ns", "is_unknown", "largest", "launch_ns"]
+__all__ = ["THREAD_COSTS", "estimate_ns", "is_unknown", "largest", "launch_ns"]
 
 # Target for costs of code whose target is unknown.
 _ANY: Final = DeviceSpec.generic()
 # Thread costs do not depend on the vector width.
 _COSTS: Final = costs_of(_ANY)
-set_thread_costs(
-    *(
-        round(_COSTS.ns(cycles))
-        for cycles in (_COSTS.hand_over, _COSTS.chunk, _COSTS.part, _COSTS.wake)
-    )
-)
+THREAD_COSTS: Final = (
+    round(_COSTS.ns(_COSTS.hand_over)), round(_COSTS.ns(_COSTS.chunk)),
+    round(_COSTS.ns(_COSTS.part)), round(_COSTS.ns(_COSTS.wake)),
+)  # fmt: skip
+"""Arguments of :func:`kernelrt.native.core.set_thread_costs`."""
+set_thread_costs(*THREAD_COSTS)
 # Assumed time of code with unknown cost: high enough that a plan with it releases the GIL.
 _UNKNOWN_NS = 20_000
 # Upper limit of an estimate: one hour.

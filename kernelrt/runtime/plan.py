@@ -688,6 +688,33 @@ class ExecutionPlan(PlanAccessors):
             self._memory.address, lambda kernel: kernel.address, function,
         )  # fmt: skip
 
+    def rows_for(
+        self,
+        address: Callable[[int], int],
+        code: Callable[[CachedKernel], int],
+        function: Callable[[int, PreparedCustomFunction], Callable[[], object]],
+        status: int,
+    ) -> list[OpTuple]:
+        """Return the rows of the C table with other addresses, for any number of processors.
+
+        Parameters
+        ----------
+        address, code, function, status
+            As for :func:`kernelrt.runtime.table.rows`.
+
+        Returns
+        -------
+        list of tuple
+            One row for each op.
+        """
+        pipelines = find_pipelines(
+            self._ops, lambda op: table.is_serial(op, self._parts), self._memory.region, 1
+        )
+        return table.rows(
+            self._parts, self._ops, self._table, pipelines, self._values, address, code, function,
+            status,
+        )  # fmt: skip
+
     def _outermost(self) -> ExecutionPlan:
         """Return the outermost plan that runs this one as a body; this one if it is no body."""
         host = None if self._host is None else self._host()

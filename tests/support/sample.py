@@ -28,15 +28,15 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = (
-    "codegen conformance csrc distributions func jit nn ops plan reliability surface tune unit "
+    "codegen conformance csrc distributions func jit nn ops plan reliability saved surface tune unit "
     "viewer"
 )
 #: Folders of tests/ that a change below a path most likely breaks; the longest matching path
 #: applies. A file of tests/ without an entry belongs to its own folder.
 TOUCHES = {
-    "csrc/": "csrc plan reliability jit tune",
+    "csrc/": "csrc plan reliability saved jit tune",
     "kernelrt/_": "csrc plan reliability jit ops unit",
-    "kernelrt/backend/": "codegen csrc plan reliability unit",
+    "kernelrt/backend/": "codegen csrc plan reliability saved unit",
     "kernelrt/backend/llvm/": "codegen ops surface unit tune",
     "kernelrt/cli/": "cli",
     "kernelrt/data/": "data examples",
@@ -44,11 +44,11 @@ TOUCHES = {
     "kernelrt/distributions/": "distributions",
     "kernelrt/func/": "func jit",
     "kernelrt/ir/": "codegen ops surface unit",
-    "kernelrt/jit/": "func jit reliability",
+    "kernelrt/jit/": "func jit reliability saved",
     "kernelrt/linalg": "ops surface unit",
     "kernelrt/loops/": "codegen ops surface unit tune",
     "kernelrt/nn/": "nn jit surface",
-    "kernelrt/runtime/": "csrc jit plan reliability tune viewer",
+    "kernelrt/runtime/": "csrc jit plan reliability saved tune viewer",
     "kernelrt/schedule/": "codegen ops surface unit",
     "kernelrt/tensor/": "func jit nn ops reliability surface",
     "kernelrt/tune/": "tune",

@@ -49,6 +49,9 @@ WITHOUT = {
         krt.randint_like krt.randn krt.randn_like krt.randperm krt.uniform krt.xavier_normal
         krt.xavier_uniform
     """,
+    "writes and opens model files: tests/saved/": """
+        krt.load krt.save
+        """,
     "finds mistakes: tests/ops/test_nonfinite.py, tests/jit/test_stepwise.py": """
         krt.debug_nans krt.detect_anomaly krt.disable_jit
     """,

@@ -251,6 +251,13 @@ class Effect:
     other_buffer: Buffer | None
     changed: Buffer | None
 
+    @property
+    def after(self) -> str | None:
+        """State of the gradient after a run, if it was in the state `reads` before."""
+        if not self.renewed:
+            return self.reads
+        return GIVEN if self.made or self.source is not None else kind_of(self.leaves)
+
     def fits(self) -> bool:
         """Return whether the gradient is in the same state as when the function was traced."""
         return self.reads is None or kind_of(self.tensor._grad) == self.reads

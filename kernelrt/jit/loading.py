@@ -1,0 +1,497 @@
+"""Open model files: the functions in them are called like the jitted functions they were."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import namedtuple
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelrt import dtype as dt
+from kernelrt.device import registry
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import DTypeError, JitError, ModelFileError, a_type
+from kernelrt.ir.shape import format_shape
+from kernelrt.jit.binding import PendingWork
+from kernelrt.jit.saving import form_of
+from kernelrt.jit.signature import Array, Float, Spec, Static, flatten_arguments, normalize, spec_of
+from kernelrt.native.core import Model
+from kernelrt.native.replay import MISMATCH, JitCore, Replay
+from kernelrt.native.signature import ARRAY, FLOAT, STATIC, WHOLE
+from kernelrt.runtime.image import routines
+from kernelrt.runtime.loaded_plan import LoadedPlan
+from kernelrt.tensor import Tensor, state
+from kernelrt.tensor.tracing.trace import forbid
+from kernelrt.util.atomic_file import checked_path
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from kernelrt.jit.signature import Template
+
+__all__ = ["LoadedFunction", "LoadedModel", "load"]
+
+MOST_SIZES: Final = 1024
+"""Maximum number of size combinations that a function keeps; one more drops all."""
+MOST_WRITTEN_RANGES: Final = 64
+_DTYPES = {dtype.code: dtype for dtype in dt.ALL}
+
+
+def load(
+    source: str | os.PathLike[str] | bytes, *, trusted_digest: str | None = None
+) -> LoadedModel:
+    """Open a model file that :func:`kernelrt.save` or ``JitFunction.save`` wrote.
+
+    Nothing is compiled, and llvmlite is not needed. A model file is code: open only files that you
+    trust as you trust a library. Checksums in the file detect damage, not malice.
+
+    Parameters
+    ----------
+    source : str, path or bytes
+        The file, or its content.
+    trusted_digest : str, optional
+        SHA-256 of the file in hexadecimal digits. A file with another digest is not opened.
+
+    Returns
+    -------
+    LoadedModel
+        The functions, as attributes, and their state.
+
+    Raises
+    ------
+    ModelFileError
+        The file is damaged, was made by another version or for another kind of processor, or its
+        digest differs from `trusted_digest`.
+    OSError
+        The file cannot be read.
+
+    See Also
+    --------
+    kernelrt.save : Write a file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> double = krt.jit(lambda x: x * 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     double.save(f"{folder}/double.krt", np.ones(3, np.float32))
+    ...     model = krt.load(f"{folder}/double.krt")
+    >>> model(np.ones(3, np.float32)).tolist()
+    [2.0, 2.0, 2.0]
+    """
+    forbid("load()")
+    if isinstance(source, bytes | bytearray | memoryview):
+        data = bytes(source)
+    else:
+        path = checked_path(source, expected="a str, a path or bytes")
+        if trusted_digest is None:
+            if not path.exists():
+                raise FileNotFoundError(f"path: there is no file {str(path)!r}")
+            return LoadedModel(str(path))
+        data = path.read_bytes()
+    if trusted_digest is not None:
+        found = hashlib.sha256(data).hexdigest()
+        if found != trusted_digest.strip().lower():
+            raise ModelFileError(
+                f"trusted_digest: the file has the SHA-256 {found}, not {trusted_digest}; it is "
+                "not the file that you trust"
+            )
+    return LoadedModel(data)
+
+
+class LoadedModel:
+    """The functions of a model file, and the state that they share.
+
+    Functions are attributes: ``model.predict(x)``. If there is only one, the model can be called,
+    too.
+
+    Attributes
+    ----------
+    functions : dict of str to LoadedFunction
+        The functions by name.
+    state : dict of str to Tensor
+        State that had a name when the file was saved, such as parameters. The tensors share memory
+        with the functions: assign to them with ``assign`` or ``copy_``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> layer = krt.nn.Linear(2, 1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     krt.save(f"{folder}/net.krt", predict=(krt.jit(layer), np.ones((1, 2), np.float32)))
+    ...     model = krt.load(f"{folder}/net.krt")
+    >>> model
+    LoadedModel(predict(input: float32 (1, 2)))
+    >>> sorted(model.state)
+    ['bias', 'weight']
+    """
+
+    def __init__(self, source: str | bytes) -> None:
+        blocks: list[Buffer] = []
+
+        def allocate(nbytes: int) -> int:
+            block = Buffer(nbytes, dt.uint8)
+            block.content()[...] = 0
+            blocks.append(block)
+            return block.address
+
+        self._model = Model(source, routines(), allocate)
+        [self._memory] = blocks
+        plans: dict[int, LoadedPlan] = {}
+        for number in range(self._model.n_plans):
+            plans[number] = LoadedPlan(self._model, number, plans)
+        self.state = {
+            name: Tensor._over(self._buffer(address, shape, code), shape)
+            for name, code, shape, address in self._model.states()
+        }
+        shared = (tensor._memory for tensor in self.state.values())
+        pending = PendingWork(tuple(buffer for buffer in shared if buffer is not None))
+        described = json.loads(self._model.python)["functions"]
+        found: dict[str, list[_Signature]] = {}
+        for number, description in enumerate(described):
+            plan, preparation = self._model.plans_of(number)
+            if preparation is not None:
+                plans[plan].prepare_by(plans[preparation], (self._memory.storage,))
+            one = _Signature(self._model, number, plans[plan], description, self._memory, pending)
+            found.setdefault(self._model.name(number), []).append(one)
+        self.functions = {name: LoadedFunction(name, many) for name, many in found.items()}
+
+    def _buffer(self, address: int, shape: Sequence[int], code: int) -> Buffer:
+        dtype, size = _DTYPES[code], 1
+        for axis in shape:
+            size *= axis
+        return self._memory.view(address - self._memory.address, size, dtype)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a model file with the present state. An earlier file stays until it is complete.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+
+        Raises
+        ------
+        ModelFileError
+            The file cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> count = krt.zeros(())
+        >>> step = krt.jit(lambda: count.assign(count + 1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     step.save(f"{folder}/count.krt")
+        ...     model = krt.load(f"{folder}/count.krt")
+        ...     _ = model(), model()
+        ...     model.save(f"{folder}/count.krt")
+        ...     krt.load(f"{folder}/count.krt")().item()
+        3.0
+        """
+        forbid("save()")
+        for tensor in self.state.values():
+            tensor.realize()
+        self._model.save(str(checked_path(path)))
+
+    def __getattr__(self, name: str) -> LoadedFunction:
+        functions: dict[str, LoadedFunction] = self.__dict__.get("functions", {})
+        if name in functions:
+            return functions[name]
+        raise AttributeError(
+            f"the model has no function {name!r}; it has {', '.join(functions) or 'none'}"
+        )
+
+    def __getitem__(self, name: str) -> LoadedFunction:
+        return self.functions[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.functions]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the only function of the model."""
+        if len(self.functions) != 1:
+            raise TypeError(
+                f"the model has {len(self.functions)} functions; call one of them: "
+                f"{', '.join(self.functions)}"
+            )
+        [function] = self.functions.values()
+        return function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"LoadedModel({', '.join(map(str, self.functions.values()))})"
+
+
+class _Signature:
+    """One plan of a loaded function: the arguments that it takes, and how to run it."""
+
+    def __init__(
+        self,
+        model: Model,
+        number: int,
+        plan: LoadedPlan,
+        described: Mapping[str, Any],
+        memory: Buffer,
+        pending: PendingWork,
+    ) -> None:
+        self.model, self.number, self.plan = model, number, plan
+        self.described, self._memory, self._pending = described, memory, pending
+        self.inputs = model.ports(number, 0)
+        self._outputs = model.ports(number, 1)
+        self._build = _builder(described["result"], described["fixed"])
+        self._replays: dict[tuple[Spec, ...], Replay] = {}
+        self._constants = [
+            None if value is None else Static(_constant(json.loads(value)))
+            for *_, value, _ in self.inputs
+        ]
+
+    @property
+    def by_value(self) -> frozenset[int]:
+        """Positions of the floats that are constants of the plan."""
+        return frozenset(
+            i for i, c in enumerate(self._constants) if c is not None and type(c.value) is float
+        )
+
+    def differs(self, form: Sequence[Any], keywords: Sequence[str], leaves: Sequence[Any]) -> str:
+        """Return how a call differs from this signature; empty if it fits."""
+        if [*keywords] != self.described["keywords"]:
+            return f"keywords {', '.join(keywords) or 'none'}"
+        if form != self.described["arguments"]:
+            return "arguments that are nested in another way, or another number of them"
+        values: dict[str, int] = {}
+        for i, (leaf, said) in enumerate(zip(leaves, self.described["inputs"], strict=True)):
+            name, code = self.inputs[i][:2]
+            spec = spec_of(leaf, by_value=said["kind"] == "constant")
+            constant = self._constants[i]
+            if constant is not None:
+                if spec != constant:
+                    return f"{name}: {spec}, not {constant}"
+            elif said["kind"] == "float":
+                if not isinstance(spec, Float):
+                    return f"{name}: {spec}, not a float"
+            elif not isinstance(spec, Array) or spec.dtype.code != code:
+                return f"{name}: {spec}, not {_DTYPES[code].name}"
+            elif len(spec.shape) != said["ndim"]:
+                return f"{name}: {spec}, not {said['ndim']} axes"
+            else:
+                values |= {v: int(spec.shape[axis]) for axis, v in said["variables"]}
+        return self._shapes_differ(leaves, values)
+
+    def _shapes_differ(self, leaves: Sequence[Any], values: Mapping[str, int]) -> str:
+        given = self.plan.values_for(values)
+        for name, least, most, _ in self.model.variables(self.model.plans_of(self.number)[0]):
+            if not least <= values.get(name, least) <= most:
+                return f"a size {name} of {values[name]}, which lies outside {least} to {most}"
+        for i, (leaf, said) in enumerate(zip(leaves, self.described["inputs"], strict=True)):
+            if said["kind"] == "array":
+                expected = self.model.shape(self.number, 0, i, given)
+                actual = tuple(int(size) for size in leaf.shape)
+                if actual != expected:
+                    name = self.inputs[i][0]
+                    return f"{name}: shape {format_shape(actual)}, not {format_shape(expected)}"
+        return ""
+
+    def replay(self, specs: tuple[Spec, ...], template: Template, *, nested: bool) -> Replay:
+        """Return the replay for arguments with these specs; make it on first use."""
+        found = self._replays.get(specs)
+        if found is None:
+            if len(self._replays) >= MOST_SIZES:
+                self._replays.clear()
+            structure = template.structure if nested else None
+            found = self._replays[specs] = self._made(specs, structure)
+        return found
+
+    def _made(self, specs: tuple[Spec, ...], structure: Any) -> Replay:
+        values: dict[str, int] = {}
+        for spec, said in zip(specs, self.described["inputs"], strict=True):
+            if isinstance(spec, Array):
+                values |= {v: int(spec.shape[axis]) for axis, v in said["variables"]}
+        given = self.plan.values_for(values)
+        writes = self.model.written(self.number)
+        bindable = len(writes) <= MOST_WRITTEN_RANGES
+        inputs: list[Any] = []
+        for spec, (_, code, address, _, sites), constant in zip(
+            specs, self.inputs, self._constants, strict=True
+        ):
+            if constant is not None:
+                inputs.append((STATIC, constant.value, constant.by_value))
+            elif isinstance(spec, Array):
+                inputs.append((ARRAY, code, spec.shape, address, sites if bindable else (), WHOLE))
+            else:
+                inputs.append((FLOAT, code, address))
+        outputs = [
+            (address, code, self.model.shape(self.number, 1, i, given), sites)
+            for i, (_, code, address, _, sites) in enumerate(self._outputs)
+        ]
+        return Replay(
+            self.plan, inputs, outputs, Tensor,
+            build=self._build,
+            bindings=self.plan.bindings(values) if self.plan.variables else None,
+            structure=structure,
+            registers=self._pending.registers,
+            make_way=self._pending,
+            births=state.births,
+            writes=writes,
+            keep=(self.model, self._memory),
+            results_from=registry.allocator("CPU"),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        values = self.plan.values_for({})
+        texts = []
+        for i, (name, code, _, constant, _) in enumerate(self.inputs):
+            said = self.described["inputs"][i]
+            if constant is not None:
+                texts.append(f"{name}: {constant}")
+            elif said["kind"] == "float":
+                texts.append(f"{name}: float")
+            else:
+                shape: list[int | str] = [*self.model.shape(self.number, 0, i, values)]
+                for axis, variable in said["variables"]:
+                    shape[axis] = variable
+                texts.append(f"{name}: {_DTYPES[code].name} ({', '.join(map(str, shape))})")
+        return ", ".join(texts)
+
+
+class LoadedFunction(JitCore):
+    """A function of a model file. It is called like the jitted function that was saved.
+
+    Attributes
+    ----------
+    name : str
+        Name of the function in the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> double = krt.jit(lambda x: x * 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     krt.save(f"{folder}/double.krt", double=(double, np.ones(3, np.float32)))
+    ...     model = krt.load(f"{folder}/double.krt")
+    >>> print(model.double)
+    double(x: float32 (3))
+    >>> model.double(np.ones(4, np.float32))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.JitError: double: the model file has no plan for x: shape (4,), not (3,); ...
+    """
+
+    def __init__(self, name: str, signatures: Sequence[_Signature]) -> None:
+        self.name = name
+        self._signatures = signatures
+        self._parameters = signatures[0].described["parameters"]
+        self._require_empty((state.differentiating,))
+        self._name_parameters(self._parameters)
+
+    def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        forbid(f"{self.name}()")
+        replay, leaves = self._found(args, kwargs)
+        result = replay(*leaves)
+        if result is MISMATCH:
+            raise JitError(f"{self.name}: an argument changed during the call; pass it again")
+        return result
+
+    def _found(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Replay, list[Any]]:
+        given, rest = [*args], dict(kwargs)
+        for parameter in self._parameters[len(given) :]:
+            if parameter not in rest:
+                break
+            given.append(rest.pop(parameter))
+        names = [*self._argument_names(len(given)), *rest]
+        template, named = flatten_arguments(list(zip(names, [*given, *rest.values()], strict=True)))
+        form = form_of(template, self.name)
+        leaves = [normalize(name, leaf) for name, leaf in named]
+        problems = []
+        for signature in self._signatures:
+            problem = signature.differs(form, [*rest], leaves)
+            if not problem:
+                constants = signature.by_value
+                specs = tuple(
+                    spec_of(leaf, by_value=i in constants) for i, leaf in enumerate(leaves)
+                )
+                direct = template.flat and not rest
+                replay = signature.replay(specs, template, nested=not direct)
+                if not rest and replay not in self._replays:
+                    self._add_replay(replay)
+                return replay, leaves
+            problems.append(problem)
+        raise JitError(
+            f"{self.name}: the model file has no plan for {problems[-1]}; it has {self}. Save the "
+            "function for these arguments, too, or with dynamic sizes"
+        )
+
+    def _argument_names(self, count: int) -> Iterator[str]:
+        for i in range(count):
+            known = self._parameters[i] if i < len(self._parameters) else ""
+            yield known or f"argument {i}"
+
+    def __str__(self) -> str:
+        return " or ".join(f"{self.name}({signature})" for signature in self._signatures)
+
+    def __repr__(self) -> str:
+        return f"<{self}, loaded>"
+
+    def __reduce__(self) -> Any:
+        raise DTypeError(
+            f"{self.name}: a function of a model file cannot be pickled; open the file again"
+        )
+
+
+def _constant(data: Any) -> Any:
+    """Return a constant argument from JSON data."""
+    if not isinstance(data, dict):
+        return data
+    return dt.parse(data["dtype"]) if "dtype" in data else data["value"]
+
+
+def _builder(form: Sequence[Any], fixed: Sequence[Any]) -> Callable[..., Any] | None:
+    """Return the function that builds a returned value from the result tensors; see Result."""
+    tensors = all(value is None for value in fixed)
+    flat = form[0] is not None and form[0] == ["tuple", len(form) - 1] and len(fixed) > 1
+    if tensors and (form == [None] or flat):
+        return None
+    kinds = [None if node is None else _maker(node) for node in form]
+    sizes = [0 if node is None else _size(node) for node in form]
+    constants = [None if value is None else _constant(value[0]) for value in fixed]
+    is_tensor = [value is None for value in fixed]
+
+    def build(*handles: object) -> Any:
+        fresh = iter(handles)
+        leaves = [
+            next(fresh) if tensor else constant
+            for tensor, constant in zip(is_tensor, constants, strict=True)
+        ]
+        built: list[object] = []
+        for make, size in zip(reversed(kinds), reversed(sizes), strict=True):
+            if make is None:
+                built.append(leaves.pop())
+            else:
+                built.append(make([built.pop() for _ in range(size)]))
+        return built[0]
+
+    return build
+
+
+def _size(node: Sequence[Any]) -> int:
+    kind, *rest = node
+    if kind == "named":
+        return len(rest[1])
+    return len(rest[0]) if kind == "dict" else int(rest[0])
+
+
+def _maker(node: Sequence[Any]) -> Callable[[list[object]], object]:
+    """Return the function that makes a container of its children."""
+    kind, *rest = node
+    if kind == "dict":
+        keys = rest[0]
+        return lambda children: dict(zip(keys, children, strict=True))
+    if kind == "named":
+        named: Any = namedtuple(rest[0], rest[1], rename=True)  # type: ignore[misc]  # noqa: PYI024
+        return lambda children: named(*children)
+    if kind == "list":
+        return list
+    if kind == "tuple":
+        return tuple
+    raise ModelFileError(f"the file is damaged: it has a container of kind {a_type(kind)}")
