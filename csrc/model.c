@@ -169,7 +169,8 @@ static krt_status read_sections(krt_model *model, const source *from, const crc_
     if ((status = fetch(from, 0, &header, sizeof header, why)))
         return status;
     if (memcmp(header.magic, KRT_MODEL_MAGIC, sizeof header.magic))
-        return fail(why, "this is no model file: it does not begin as one");
+        return fail(why, "this is no model file: it does not begin with " KRT_MODEL_MAGIC
+                    "; kernelrt.nn.load reads state dicts and tensors");
     if (header.version != KRT_MODEL_VERSION)
         return fail(why, "the model file has format %" PRIu32 ", but this version of kernelrt reads "
                     "format %d; save the model again with this version", header.version,

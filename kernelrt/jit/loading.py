@@ -138,14 +138,23 @@ class LoadedModel:
 
         self._model = Model(source, routines(), allocate)
         [self._memory] = blocks
+        try:
+            self.state, self.functions = self._opened()
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ModelFileError(
+                f"the file is damaged: its description of functions is wrong ({error})"
+            ) from error
+
+    def _opened(self) -> tuple[dict[str, Tensor], dict[str, LoadedFunction]]:
+        """Make the tensors of the state, and the functions."""
         plans: dict[int, LoadedPlan] = {}
         for number in range(self._model.n_plans):
             plans[number] = LoadedPlan(self._model, number, plans)
-        self.state = {
+        states = {
             name: Tensor._over(self._buffer(address, shape, code), shape)
             for name, code, shape, address in self._model.states()
         }
-        shared = (tensor._memory for tensor in self.state.values())
+        shared = (tensor._memory for tensor in states.values())
         pending = PendingWork(tuple(buffer for buffer in shared if buffer is not None))
         described = json.loads(self._model.python)["functions"]
         found: dict[str, list[_Signature]] = {}
@@ -155,7 +164,7 @@ class LoadedModel:
                 plans[plan].prepare_by(plans[preparation], (self._memory.storage,))
             one = _Signature(self._model, number, plans[plan], description, self._memory, pending)
             found.setdefault(self._model.name(number), []).append(one)
-        self.functions = {name: LoadedFunction(name, many) for name, many in found.items()}
+        return states, {name: LoadedFunction(name, many) for name, many in found.items()}
 
     def _buffer(self, address: int, shape: Sequence[int], code: int) -> Buffer:
         dtype, size = _DTYPES[code], 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +21,18 @@ from kernelrt.tensor.tracing.trace import forbid
 from kernelrt.util.atomic_file import destination, writing
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from kernelrt.jit.signature import Spec, Template
     from kernelrt.jit.specializations import Variant
 
-__all__ = ["form_of", "save", "save_one"]
+__all__ = ["content", "form_of", "save", "save_one"]
 
 
 def save(
     path: str | os.PathLike[str],
+    *others: object,
     **functions: JitFunction[Any] | tuple[Any, ...],
 ) -> None:
     """Save jitted functions and their state to a file that runs without Python or a compiler.
@@ -48,6 +49,8 @@ def save(
     ----------
     path : str or path
         File to write. It is replaced only when the new file is complete.
+    *others : object
+        Not allowed: functions are given by name.
     **functions : JitFunction, or tuple of JitFunction and arguments
         The functions by the names that they get in the file. A jitted function is saved with all
         plans that it has made so far; ``(function, *arguments)`` saves the plan for these
@@ -85,10 +88,28 @@ def save(
     [0.5, 1.0]
     """
     forbid("save()")
+    if others or not isinstance(path, str | os.PathLike):
+        raise DTypeError(
+            "save: expected a path, and jitted functions by name, as in "
+            "kernelrt.save('net.krt', predict=(predict, x)); kernelrt.nn.save writes state dicts "
+            "and tensors"
+        )
     target = destination(path)
+    _write(target, content(functions))
+
+
+def content(functions: Mapping[str, JitFunction[Any] | tuple[Any, ...]]) -> list[bytes]:
+    """Return the parts of the file that :func:`save` writes.
+
+    Parameters
+    ----------
+    functions : mapping of str to JitFunction or tuple
+        As for :func:`save`.
+    """
     if not functions:
         raise ModelFileError("functions: expected at least one jitted function to save")
-    _write(target, [pair for name, given in functions.items() for pair in _variants(name, given)])
+    found = [pair for name, given in functions.items() for pair in _variants(name, given)]
+    return _content(found)
 
 
 def save_one(
@@ -104,11 +125,10 @@ def save_one(
         variants = [(function.name, function, function.variant_for(*args, **kwargs))]
     else:
         variants = _variants(function.name, function)
-    _write(target, variants)
+    _write(target, _content(variants))
 
 
-def _write(target: Path, found: Sequence[tuple[str, JitFunction[Any], Variant]]) -> None:
-    parts = _content(found)
+def _write(target: Path, parts: Sequence[bytes]) -> None:
     with writing(target) as file:
         for part in parts:
             file.write(part)

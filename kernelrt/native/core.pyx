@@ -715,7 +715,7 @@ cdef class Model:
 
     @property
     def python(self):
-        return krt_model_python(self.model).decode()
+        return krt_model_python(self.model).decode(errors="replace")
 
     @property
     def n_plans(self):
@@ -733,7 +733,7 @@ cdef class Model:
 
     def name(self, int function):
         self.check(function)
-        return krt_model_function_name(self.model, function).decode()
+        return krt_model_function_name(self.model, function).decode(errors="replace")
 
     def plans_of(self, int function):
         cdef int preparation, plan
@@ -773,9 +773,9 @@ cdef class Model:
             else:
                 krt_model_input(self.model, function, k, &port)
             n = krt_model_sites(self.model, function, side, k, &sites)
-            value = None if port.value == NULL else port.value.decode()
+            value = None if port.value == NULL else port.value.decode(errors="replace")
             found.append((
-                port.name.decode(), <int> port.dtype, <size_t> port.data, value,
+                port.name.decode(errors="replace"), <int> port.dtype, <size_t> port.data, value,
                 tuple([(sites[3 * i], sites[3 * i + 1], sites[3 * i + 2]) for i in range(n)]),
             ))
         return found
@@ -789,7 +789,7 @@ cdef class Model:
         self.check(function)
         self.fill(given, <size_t> self.plans_of(function)[0], values)
         if krt_model_shape(self.model, function, side, number, given, shape, &why) != KRT_OK:
-            raise errors.VariableError(why.text.decode())
+            raise errors.VariableError(why.text.decode(errors="replace"))
         if side:
             krt_model_output(self.model, function, number, &port)
         else:
@@ -813,7 +813,7 @@ cdef class Model:
         for i in range(krt_model_n_states(self.model)):
             krt_model_state(self.model, i, &port)
             shape = tuple([port.shape[axis] for axis in range(port.ndim)])
-            found.append((port.name.decode(), <int> port.dtype, shape, <size_t> port.data))
+            found.append((port.name.decode(errors="replace"), <int> port.dtype, shape, <size_t> port.data))
         return found
 
     def variables(self, size_t plan):
@@ -824,7 +824,7 @@ cdef class Model:
         found = []
         for i in range(krt_model_n_variables(self.model, plan)):
             krt_model_variable(self.model, plan, i, &variable)
-            found.append((variable.name.decode(), variable.least, variable.most, variable.initial))
+            found.append((variable.name.decode(errors="replace"), variable.least, variable.most, variable.initial))
         return found
 
     cdef int fill(self, int64_t *given, size_t plan, values) except -1:
@@ -852,7 +852,7 @@ cdef class Model:
         try:
             status = krt_model_launch(self.model, plan, given, edits, &n, &why)
             if status != KRT_OK:
-                raise errors.VariableError(why.text.decode())
+                raise errors.VariableError(why.text.decode(errors="replace"))
             return (
                 [(edits[i].op, edits[i].slot, edits[i].value) for i in range(n)
                  if edits[i].kind == KRT_SET_VALUE],
@@ -872,10 +872,10 @@ cdef class Model:
                 problem.size, problem.value)
 
     def op_name(self, size_t plan, size_t op):
-        return krt_model_op_name(self.model, plan, op).decode()
+        return krt_model_op_name(self.model, plan, op).decode(errors="replace")
 
     def region_name(self, size_t plan, size_t op):
-        return krt_model_region_name(self.model, plan, op).decode()
+        return krt_model_region_name(self.model, plan, op).decode(errors="replace")
 
     def save(self, str path):
         cdef krt_message why

@@ -27,7 +27,6 @@ X = krt.ones(3)
     (lambda: krt.lobpcg, "no attribute 'lobpcg'; .* the closest is kernelrt.linalg.eigh"),
     (lambda: krt.backends.cudnn, "'backends'; leave it out: kernelrt has no such settings"),
     (lambda: krt.set_default_device("cpu"), "'set_default_device'; leave it out: kernelrt"),
-    (lambda: krt.save, r"'save'; use kernelrt\.nn\.save"),
     (lambda: krt.FloatTensor([1.0]), r"'FloatTensor'; use kernelrt\.tensor and"),
     (lambda: krt.nothing_like_it, "has no attribute 'nothing_like_it'$"),
     (lambda: nn.SyncBatchNorm(3), r"'SyncBatchNorm'; .* the closest is nn\.BatchNorm2d"),

@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = (
-    "codegen conformance csrc distributions func jit nn ops plan reliability saved surface tune unit "
-    "viewer"
+    "codegen conformance csrc distributions func jit nn ops plan reliability saved surface tune "
+    "unit viewer"
 )
 #: Folders of tests/ that a change below a path most likely breaks; the longest matching path
 #: applies. A file of tests/ without an entry belongs to its own folder.

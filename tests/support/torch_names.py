@@ -95,6 +95,8 @@ NEAR: Final = {
                        "in a tuple",
     ("torch", "device"): "near: kernelrt.device('cpu'), called as PyTorch's but no class",
     ("torch", "dtype"): "near: kernelrt.DType",
+    ("torch", "load"): "near: kernelrt.nn.load, for tensors; kernelrt.load opens model files",
+    ("torch", "save"): "near: kernelrt.nn.save, for tensors; kernelrt.save writes model files",
     ("torch", "while_loop"): "near: kernelrt.while_loop(cond, body, carry), whose functions take "
                              "the carry as one nest and give it so, not a tuple of arguments",
 }  # fmt: skip
