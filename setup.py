@@ -192,17 +192,20 @@ class Build(build):
         super().run()
 
 
-class BuildPages(build_py):
-    """build_py that adds the pages of docs/, which error messages cite, to the package."""
+class BuildFiles(build_py):
+    """build_py that adds docs/ and csrc/ to the package.
+
+    Error messages cite the pages of docs/; ``kernelrt export --c`` writes the sources of csrc/.
+    """
 
     def run(self) -> None:
         super().run()
-        if self.editable_mode:  # `kernelrt docs` reads those of the checkout
+        if self.editable_mode:  # the commands read the files of the checkout
             return
-        for page in sorted(Path("docs").rglob("*.md")):
-            target = Path(self.build_lib, "kernelrt", page)
+        for file in [*sorted(Path("docs").rglob("*.md")), *sorted(Path("csrc").glob("*.[ch]"))]:
+            target = Path(self.build_lib, "kernelrt", file)
             self.mkpath(str(target.parent))
-            self.copy_file(str(page), str(target))
+            self.copy_file(str(file), str(target))
 
 
 class BuildExt(build_ext):
@@ -451,7 +454,7 @@ def extensions() -> list[Extension]:
     ]
 
 
-COMMANDS = {"build": Build, "build_ext": BuildExt, "build_py": BuildPages, "sdist": Sdist}
+COMMANDS = {"build": Build, "build_ext": BuildExt, "build_py": BuildFiles, "sdist": Sdist}
 
 if __name__ == "__main__":
     setup(ext_modules=extensions(), cmdclass=COMMANDS)

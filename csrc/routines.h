@@ -23,6 +23,10 @@ typedef struct krt_named {
     krt_routine *at;
 } krt_named;
 
+/* The routine of a name with the width of its vectors, as in "cholesky@256"; NULL: unknown, or this
+ * processor lacks such vectors. For krt_model_options.routine. */
+krt_routine *krt_find_routine(void *self, const char *name);
+
 /* The parts of all problems that one call solves: from `first` up to and excluding `last`. */
 typedef struct krt_share {
     int64_t first, last;

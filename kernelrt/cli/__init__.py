@@ -138,6 +138,19 @@ def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
     view.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
     view.set_defaults(run=_view)
 
+    export = commands.add_parser(
+        "export",
+        help="write a model file as C sources",
+        description="Write a model file (see kernelrt.save) as C sources: the model as data, a "
+        "header with its functions, the C core, an example and a CMake file. Any C11 compiler for "
+        "Linux or macOS builds them.",
+        allow_abbrev=False,
+    )
+    export.add_argument("model", help="path of the model file")
+    export.add_argument("--c", required=True, metavar="FOLDER", help="folder to write to")
+    export.add_argument("--name", help="name of the C files and prefix of the functions")
+    export.set_defaults(run=_export)
+
     docs = commands.add_parser(
         "docs",
         help="list the pages of the documentation, or print one",
@@ -172,6 +185,12 @@ def _view(options: argparse.Namespace) -> int:
     from kernelrt.cli import show
 
     return show.run(options.script, options.arguments, options.output)
+
+
+def _export(options: argparse.Namespace) -> int:
+    from kernelrt.cli import export
+
+    return export.run(options.model, options.c, options.name)
 
 
 def _docs(options: argparse.Namespace) -> int:

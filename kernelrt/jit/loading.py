@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import namedtuple
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
-from kernelrt.errors import DTypeError, JitError, ModelFileError, a_type
+from kernelrt.errors import DTypeError, JitError, KernelrtError, ModelFileError, a_type
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.binding import PendingWork
 from kernelrt.jit.saving import form_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kernelrt.jit.signature import Template
 
-__all__ = ["LoadedFunction", "LoadedModel", "load"]
+__all__ = ["Described", "LoadedFunction", "LoadedModel", "load"]
 
 MOST_SIZES: Final = 1024
 """Maximum number of size combinations that a function keeps; one more drops all."""
@@ -141,6 +141,8 @@ class LoadedModel:
         try:
             self.state, self.functions = self._opened()
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            if isinstance(error, KernelrtError):
+                raise
             raise ModelFileError(
                 f"the file is damaged: its description of functions is wrong ({error})"
             ) from error
@@ -203,6 +205,17 @@ class LoadedModel:
             tensor.realize()
         self._model.save(str(checked_path(path)))
 
+    def describe(self) -> list[Described]:
+        """Describe the plans of all functions, in the order of the file.
+
+        Returns
+        -------
+        list of Described
+            Name, sizes, inputs and outputs of each plan.
+        """
+        found = [s.describe() for f in self.functions.values() for s in f.signatures]
+        return sorted(found, key=lambda described: described.number)
+
     def __getattr__(self, name: str) -> LoadedFunction:
         functions: dict[str, LoadedFunction] = self.__dict__.get("functions", {})
         if name in functions:
@@ -229,6 +242,29 @@ class LoadedModel:
 
     def __repr__(self) -> str:
         return f"LoadedModel({', '.join(map(str, self.functions.values()))})"
+
+
+class Described(NamedTuple):
+    """A plan of a model file.
+
+    Attributes
+    ----------
+    number : int
+        Number of the function in the C interface.
+    name : str
+        Name of the function; functions that take several kinds of arguments have several plans.
+    sizes : tuple of str
+        Names of the sizes that may change.
+    inputs, outputs : list of (str, str, tuple)
+        Name, dtype and shape of each. Sizes that may change are given by name where an axis has
+        exactly this size, else by their present value. The dtype of a constant is empty.
+    """
+
+    number: int
+    name: str
+    sizes: tuple[str, ...]
+    inputs: list[tuple[str, str, tuple[int | str, ...]]]
+    outputs: list[tuple[str, str, tuple[int | str, ...]]]
 
 
 class _Signature:
@@ -345,20 +381,35 @@ class _Signature:
             results_from=registry.allocator("CPU"),
         )  # fmt: skip
 
-    def __str__(self) -> str:
+    def describe(self) -> Described:
+        """Describe the plan."""
         values = self.plan.values_for({})
+        sides = []
+        for side, ports in enumerate((self.inputs, self._outputs)):
+            found = []
+            for i, (name, code, _, constant, _) in enumerate(ports):
+                shape: list[int | str] = [*self.model.shape(self.number, side, i, values)]
+                said = {} if side else self.described["inputs"][i]
+                for axis, variable in said.get("variables", ()):
+                    shape[axis] = variable
+                dtype = "" if constant is not None else _DTYPES[code].name
+                found.append((name, dtype, tuple(shape)))
+            sides.append(found)
+        return Described(
+            self.number, self.model.name(self.number), self.plan.variables, *sides
+        )
+
+    def __str__(self) -> str:
         texts = []
-        for i, (name, code, _, constant, _) in enumerate(self.inputs):
-            said = self.described["inputs"][i]
+        for (name, dtype, shape), said, constant in zip(
+            self.describe().inputs, self.described["inputs"], self._constants, strict=True
+        ):
             if constant is not None:
                 texts.append(f"{name}: {constant}")
             elif said["kind"] == "float":
                 texts.append(f"{name}: float")
             else:
-                shape: list[int | str] = [*self.model.shape(self.number, 0, i, values)]
-                for axis, variable in said["variables"]:
-                    shape[axis] = variable
-                texts.append(f"{name}: {_DTYPES[code].name} ({', '.join(map(str, shape))})")
+                texts.append(f"{name}: {dtype} ({', '.join(map(str, shape))})")
         return ", ".join(texts)
 
 
@@ -387,7 +438,7 @@ class LoadedFunction(JitCore):
 
     def __init__(self, name: str, signatures: Sequence[_Signature]) -> None:
         self.name = name
-        self._signatures = signatures
+        self.signatures = signatures
         self._parameters = signatures[0].described["parameters"]
         self._require_empty((state.differentiating,))
         self._name_parameters(self._parameters)
@@ -413,7 +464,7 @@ class LoadedFunction(JitCore):
         form = form_of(template, self.name)
         leaves = [normalize(name, leaf) for name, leaf in named]
         problems = []
-        for signature in self._signatures:
+        for signature in self.signatures:
             problem = signature.differs(form, [*rest], leaves)
             if not problem:
                 constants = signature.by_value
@@ -437,7 +488,7 @@ class LoadedFunction(JitCore):
             yield known or f"argument {i}"
 
     def __str__(self) -> str:
-        return " or ".join(f"{self.name}({signature})" for signature in self._signatures)
+        return " or ".join(f"{self.name}({signature})" for signature in self.signatures)
 
     def __repr__(self) -> str:
         return f"<{self}, loaded>"

@@ -1,0 +1,174 @@
+"""C programs run model files with the bits of Python, clean under sanitizers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.saved_programs import PROGRAMS, normal
+
+import kernelrt as krt
+from kernelrt.cli import export, main
+from kernelrt.jit.signature import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.saved_programs import Program
+
+HERE = Path(__file__).parents[1] / "support"
+CC = os.environ.get("CC", "cc")
+WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread")
+#: Flags for the core. Routines are compiled once, as setup.py does.
+FLAGS = {"plain": ("-O1",), "sanitized": ("-O1", "-g", "-fsanitize=address,undefined")}
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the function that compiles the runner once with some flags."""
+    folder = tmp_path_factory.mktemp("runner")
+    csrc = export.sources()
+    core = [HERE / "model_runner.c", *(csrc / f"{name}.c" for name in export.CORE)]
+
+    def routines() -> list[Path]:
+        files = [csrc / f"{name}.c" for name in export.ROUTINES]
+        objects = [folder / f"{name}.o" for name in export.ROUTINES]
+        if not objects[0].exists():
+            command = [CC, *WARNINGS, *export.FLAGS, f"-I{csrc}", "-c", *files]
+            subprocess.run(command, cwd=folder, check=True)
+        return objects
+
+    def made(kind: str) -> Path:
+        target = folder / kind
+        if not target.exists():
+            command = [CC, *WARNINGS, *FLAGS[kind], f"-I{csrc}", *core, *routines(), "-lm"]
+            subprocess.run([*command, "-o", target], check=True)
+        return target
+
+    return made
+
+
+def run(
+    runner: Path, file: Path, leaves: list[Any], *sizes: str, runs: int = 3, threads: int = 1
+) -> subprocess.CompletedProcess[bytes]:
+    given = b"".join(
+        np.asarray(leaf).tobytes() for leaf in leaves if isinstance(leaf, float | np.ndarray)
+    )
+    command = [str(runner), str(file), str(runs), str(threads), *sizes]
+    return subprocess.run(command, input=given, capture_output=True, check=False)
+
+
+def bytes_of(value: object) -> bytes:
+    _, leaves = flatten(value, "result")
+    return b"".join(
+        (t.view(krt.uint16) if t.dtype is krt.bfloat16 else t).numpy().tobytes()
+        for _, t in leaves if isinstance(t, krt.Tensor)
+    )  # fmt: skip
+
+
+@pytest.mark.cases(6)
+@pytest.mark.parametrize("kind", FLAGS)
+@pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
+def test_outputs_have_the_same_bits(
+    make: Callable[[], Program], kind: str, runner: Callable[[str], Path], tmp_path: Path
+) -> None:
+    krt.manual_seed(0)
+    program = make()
+    file = tmp_path / "f.krt"
+    program.function.save(file, *program.args, **program.kwargs)
+    _, leaves = flatten((*program.args, *program.kwargs.values()), "x")
+    values = program.function.variant_for(*program.args, **program.kwargs).plan.values
+    sizes = [f"{name}={value}" for name, value in values.items()]
+    found = run(runner(kind), file, [leaf for _, leaf in leaves], *sizes)
+    assert found.returncode == 0, found.stderr.decode()
+    calls = [program.function(*program.args, **program.kwargs) for _ in range(3)]
+    assert found.stdout == b"".join(map(bytes_of, calls))
+    # The saved state goes on in Python.
+    [later] = krt.load(f"{file}.later").functions.values()
+    expected = program.function(*program.args, **program.kwargs)
+    assert bytes_of(later(*program.args, **program.kwargs)) == bytes_of(expected)
+
+
+def test_two_threads_give_the_same_bits(runner: Callable[[str], Path], tmp_path: Path) -> None:
+    w = krt.tensor(normal(256, 256))
+    function = krt.jit(lambda x: ((x @ w).relu(), x.cumsum(1)))
+    function.save(tmp_path / "f.krt", normal(256, 256))
+    found = run(runner("plain"), tmp_path / "f.krt", [normal(256, 256)], runs=20, threads=2)
+    assert found.stdout == 20 * bytes_of(function(normal(256, 256)))
+
+
+def test_sizes_and_errors(runner: Callable[[str], Path], tmp_path: Path) -> None:
+    table = krt.tensor(normal(10, 3))
+    function = krt.jit(lambda i: table[i], dynamic={"i": {0: krt.Variable("n", 1, 8)}})
+    file = tmp_path / "f.krt"
+    function.save(file, np.arange(3))
+    for n in (1, 5, 8):
+        found = run(runner("plain"), file, [np.arange(n)], f"n={n}")
+        assert found.stdout == 3 * bytes_of(function(np.arange(n)))
+    for sizes, given, message in (
+        ("n=9", np.arange(9), "n: 9 lies outside its bounds 1 to 8"),
+        ("m=2", np.arange(3), "has no size m"),
+        ("n=2", np.array([3, 10]), "index 10 is out of range for an axis of size 10"),
+        ("n=2", np.array([3, -11]), "index -11 is out of range for an axis of size 10"),
+    ):
+        wrong = run(runner("plain"), file, [given], sizes)
+        assert wrong.returncode == 3
+        assert message in wrong.stderr.decode()
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_exported_sources_build_and_run(compiler: str, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        compiler = CC
+    dynamic = {"x": {0: krt.Variable("int", 1, 9)}}
+    scaled = krt.jit(lambda x, by: (x * by).sort(0)[0], dynamic=dynamic)
+    total = krt.zeros(3)
+    add = krt.jit(lambda x: total.assign(total + x.sum(0)))
+    file, folder = tmp_path / "my-net.krt", tmp_path / "out"
+    krt.save(file, **{"scaled": (scaled, normal(4, 3), 2.0), "add 1": (add, normal(4, 3))})
+    assert main(["export", str(file), "--c", str(folder)]) == 0
+    (folder / "main.c").write_text(
+        """
+        #include "my_net.h"
+        #include <stdio.h>
+        int main(void)
+        {
+            krt_message why;
+            krt_model *model;
+            float x[12], y[12], sum[3];
+            const double factor = 3;
+            if (my_net_open(&model, &why) || fread(x, 4, 12, stdin) != 12)
+                return 2;
+            if (my_net_scaled(model, 4, x, &factor, y, &why)
+                || my_net_add_1(model, x, sum, &why) || my_net_add_1(model, x, sum, &why))
+                return puts(why.text);
+            fwrite(y, 4, 12, stdout);
+            fwrite(sum, 4, 3, stdout);
+            krt_model_close(model);
+            return 0;
+        }
+        """
+    )
+    files = [*folder.glob("*.c"), *folder.glob("kernelrt/*.c")]
+    command = [compiler, *WARNINGS, *export.FLAGS, f"-I{folder}", *files, "-lm", "-o", folder / "run"]
+    subprocess.run(command, check=True)
+    done = subprocess.run(
+        [str(folder / "run")], input=normal(4, 3).tobytes(), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    add(normal(4, 3))
+    assert done.stdout == bytes_of((scaled(normal(4, 3), 3.0), add(normal(4, 3))))
+
+
+def test_bad_input_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.krt").write_bytes(b"PK" + bytes(100))
+    assert main(["export", str(tmp_path / "m.krt"), "--c", str(tmp_path / "out")]) == 1
+    assert "this is no model file" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "none.krt"), "--c", str(tmp_path / "out")]) == 1
+    assert "there is no file" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
