@@ -423,16 +423,19 @@ class Accumulators:
             frozenset(row.items()): row
             for row in (self.emitter.restrict({**p, **inside[0]}, deps) for p in points)
         }
-        bits, ty = "", ""
-        for row in rows.values():
-            ty, more = self.emitter.loads.row_bits(load, row, count)
+        found: dict[tuple[int, str], str] = {}
+        for n, ty, bits in self.emitter.loads.row_bits(load, rows.values(), count):
             if value is not None:
-                plain = self.text.constant(value.arg, load.dtype, count)
+                plain = self.text.constant(value.arg, load.dtype, n)
                 wanted = self.text.emit(f"bitcast {self.text.type_of(plain)} {plain.text} to {ty}")
-                more = self.text.emit(f"xor {ty} {more}, {wanted}")
-            bits = more if not bits else self.text.emit(f"or {ty} {bits}, {more}")
-        mask = self.text.emit(f"icmp ne {ty} {bits}, zeroinitializer")
-        return any_lane(self.text, [Value(mask, count, dt.bool_)])
+                bits = self.text.emit(f"xor {ty} {bits}, {wanted}")
+            before = found.get((n, ty))
+            found[n, ty] = bits if before is None else self.text.emit(f"or {ty} {before}, {bits}")
+        masks = [
+            Value(self.text.emit(f"icmp ne {ty} {bits}, zeroinitializer"), n, dt.bool_)
+            for (n, ty), bits in found.items()
+        ]
+        return any_lane(self.text, masks)
 
     def _fill(self, local: UOp, point: Point) -> None:
         value = self.emitter.value(local.src[0], point)

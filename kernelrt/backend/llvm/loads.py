@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
@@ -13,6 +14,8 @@ from kernelrt.loops.analysis import is_empty_load
 from kernelrt.loops.tiles import WIDEST_STEP, lanes_of, vector_range
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from kernelrt.backend.llvm.emitter import Emitter
     from kernelrt.backend.llvm.llvm_types import Value
     from kernelrt.ir.uop import UOp
@@ -165,15 +168,34 @@ class Loads:
                 return r
         return None
 
-    def row_bits(self, u: UOp, point: Point, count: int) -> tuple[str, str]:
-        """Load the bits of `count` elements of an array that the LOAD `u` reads in order.
+    def row_bits(
+        self, u: UOp, points: Iterable[Point], count: int
+    ) -> Iterator[tuple[int, str, str]]:
+        """Load the bits of elements of an array that the LOAD `u` reads in order.
 
-        Returns
-        -------
-        tuple of str
-            The type of the vector, and its name.
+        Parameters
+        ----------
+        u : UOp
+            The LOAD.
+        points : iterable of Point
+            The first element of each row.
+        count : int
+            Number of elements to load of each row.
+
+        Yields
+        ------
+        tuple of (int, str, str)
+            Number of elements, type and name of a vector. An array whose elements are vectors of
+            several rows is read once for these rows, with all of them.
         """
-        array = self.memory.array(u.src[0], point)
-        ty = vector(f"i{8 * array.align}", count)
-        address = self.memory.address(array, u.src[1], point)
-        return ty, self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
+        known = set()
+        for point in points:
+            array = replace(self.memory.array(u.src[0], point), lane=0)
+            within = self.emitter.restrict(point, self.emitter.info.deps[u.src[1]])
+            key = (array.pointer, frozenset(within.items()))
+            if key not in known:
+                known.add(key)
+                n = count * array.width
+                ty = vector(f"i{8 * array.align}", n)
+                address = self.memory.address(array, u.src[1], point)
+                yield n, ty, self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
