@@ -7,6 +7,8 @@ written out.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from support.skip_list import Package
@@ -328,6 +330,14 @@ def test_ends_and_sides_of_zero_of_the_gamma_function(line, dtype):
     got, want = outcome(krt, line, [ends], dtype), outcome(torch, line, [ends], dtype)
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-3 if dtype is np.float16 else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_lgamma_of_subnormal_numbers(dtype):
+    least = np.finfo(dtype).smallest_subnormal
+    x = np.array([least, -least, 2 * least, -5 * least, -1e9 * least], dtype)
+    want = [math.lgamma(float(value)) for value in x]
+    np.testing.assert_allclose(krt.tensor(x).lgamma().numpy(), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", TYPES)

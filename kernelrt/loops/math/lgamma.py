@@ -60,6 +60,8 @@ _STIRLING: Final = floats(
     " -0x1.feec0c8d5c792p-2"
 )
 _LEAST_GREAT: Final = 7
+#: Below, sin(pi x) is pi x.
+_TINY: Final = 2.0**-100
 _LOG_ROOT: Final = (math.log(2 * math.pi) - 1) / 2
 
 
@@ -84,8 +86,11 @@ def _of_negative(x: UOp, *, fine: bool) -> UOp:
     """Return lgamma of a negative number: by gamma(-a) gamma(1 + a) = -pi / sin(pi a)."""
     a = x.alu(Op.ABS)
     rest = (a - a.alu(Op.ROUND)).alu(Op.ABS)
-    height = log(near_sin(rest * math.pi))
-    out = (height.const_like(math.log(math.pi)) - height) - _of_positive(a + 1.0, fine=fine)
+    # The product with pi of a subnormal number would round to few bits.
+    tiny = rest < _TINY
+    height = log(tiny.where(rest, near_sin(rest * math.pi)))
+    log_pi = tiny.where(height.const_like(0.0), height.const_like(math.log(math.pi)))
+    out = (log_pi - height) - _of_positive(a + 1.0, fine=fine)
     # All large floats are integers, which are poles.
     pole = rest.eq(0.0) | a.eq(math.inf)
     return pole.where(const(math.inf, a.dtype), out)
