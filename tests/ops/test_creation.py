@@ -151,7 +151,11 @@ def test_linspace_eye_meshgrid_triangles():
     grids = krt.meshgrid(krt.arange(2), krt.arange(3))
     for got, expected in zip(grids, np.meshgrid(range(2), range(3), indexing="ij"), strict=True):
         np.testing.assert_array_equal(got.numpy(), expected)
-    np.testing.assert_array_equal(krt.ones(3, 3).tril(-1).numpy(), np.tril(np.ones((3, 3)), -1))
+    for diagonal in (-1, 0, 2, 9, -9, 2**63 - 1, -(2**63)):
+        near = max(-9, min(diagonal, 9))
+        for name in ("tril", "triu"):
+            found = getattr(krt.ones(3, 4), name)(diagonal).numpy()
+            np.testing.assert_array_equal(found, getattr(np, name)(np.ones((3, 4)), near))
 
 
 @pytest.mark.parametrize("name", ["linspace", "logspace"])

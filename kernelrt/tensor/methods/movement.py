@@ -11,6 +11,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import (
     broadcasts_to,
+    dim_max,
     dim_span,
     format_shape,
     format_size,
@@ -1070,9 +1071,10 @@ class MovementMethods(_Below):
             raise ShapeError(f"{name}: expected at least 2 axes, not {self.ndim}")
         node = self.uop
         shape = node.shape
-        row = build.add(
-            build.iota_along(shape, self.ndim - 2), integer(diagonal, "diagonal")
-        )
+        # Diagonals further away are outside the matrix, and their sum with a row could wrap.
+        rows, columns = map(dim_max, shape[-2:])
+        first = max(-rows, min(integer(diagonal, "diagonal"), columns))
+        row = build.add(build.iota_along(shape, self.ndim - 2), first)
         column = build.iota_along(shape, self.ndim - 1)
         keep = column.alu(Op.LE, row) if name == "tril" else row.alu(Op.LE, column)
         return self._of(build.where(keep, node, 0))
