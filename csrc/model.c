@@ -1324,7 +1324,12 @@ static double decoded(int64_t code, int *digits)
     return value;
 }
 
-static void fill_in(const char *pattern, const krt_problem *found, int digits, krt_message *out)
+/* Indices are clamped to these; see ir/status.py. */
+#define KRT_INDEX_MOST (((int64_t)1 << 55) - 1)
+#define KRT_INDEX_LEAST (-((int64_t)1 << 55))
+
+static void fill_in(const char *pattern, const krt_problem *found, const char *beyond, int digits,
+                    krt_message *out)
 {
     size_t n = 0;
     const size_t room = sizeof out->text - 1;
@@ -1334,7 +1339,7 @@ static void fill_in(const char *pattern, const krt_problem *found, int digits, k
         number[0] = *pattern;
         number[1] = '\0';
         if (!strncmp(pattern, "{index}", 7)) {
-            snprintf(number, sizeof number, "%" PRId64, found->index);
+            snprintf(number, sizeof number, "%" PRId64 "%s", found->index, beyond);
             skip = 7;
         } else if (!strncmp(pattern, "{size}", 6)) {
             snprintf(number, sizeof number, "%" PRId64, found->size);
@@ -1364,6 +1369,7 @@ void krt_model_explain(const krt_model *model, size_t plan, size_t op, int64_t w
     const int64_t number = (word & 255) - 1;
     const krt_r_range range = op_at(model, plan, op)->checks;
     const krt_r_check *check = NULL;
+    const char *beyond = "";
     int digits = 12;
     for (size_t i = 0; i < range.n; ++i) {
         const krt_r_check *one = ITEMS(model, KRT_S_CHECKS, krt_r_check) + range.first + i;
@@ -1381,11 +1387,12 @@ void krt_model_explain(const krt_model *model, size_t plan, size_t op, int64_t w
     if (check->kind == KRT_CHECK_INDEX) {
         if (!evaluate(model, check->size, values, &out->size))
             out->size = 0;
-        /* A negative index was counted from the end. */
-        if (check->wraps && out->index < 0)
+        if (out->index == KRT_INDEX_MOST || out->index == KRT_INDEX_LEAST)
+            beyond = out->index < 0 ? " or less" : " or more";
+        else if (check->wraps && out->index < 0) /* it was counted from the end */
             out->index -= out->size;
     } else if (check->kind == KRT_CHECK_DOMAIN) {
         out->value = decoded(out->index, &digits);
     }
-    fill_in(text(model, check->text), out, digits, &out->message);
+    fill_in(text(model, check->text), out, beyond, digits, &out->message);
 }

@@ -15,7 +15,7 @@ from kernelrt.ir.domain import Domain, decoded
 from kernelrt.ir.ffi import FfiFunction
 from kernelrt.ir.routine import is_call
 from kernelrt.ir.shape import as_dim
-from kernelrt.ir.status import unpack
+from kernelrt.ir.status import LARGEST, LEAST, unpack
 from kernelrt.runtime.sizes import evaluate
 
 if TYPE_CHECKING:
@@ -69,9 +69,10 @@ class Failure:
             wrong.value = decoded(index)
             return wrong
         size = evaluate(self.size, values)
-        if self.wraps and index < 0:
+        beyond = {LARGEST: " or more", LEAST: " or less"}.get(index, "")
+        if self.wraps and index < 0 and not beyond:
             index -= size
-        text = self.text.replace("{index}", str(index)).replace("{size}", str(size))
+        text = self.text.replace("{index}", f"{index}{beyond}").replace("{size}", str(size))
         for token, least in (("{takes}", 0), ("{wraps}", -size)):
             text = text.replace(token, f"{least} to {size - 1}" if size else "no index")
         error = IndexBoundsError(text)

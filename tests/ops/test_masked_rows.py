@@ -1,4 +1,4 @@
-"""Functions of masked scores, summed along rows: tiles that are masked as a whole are computed once.
+"""Functions of masked scores, summed along rows: whole masked tiles are computed once.
 
 A process has one target, so each target has a process of its own.
 """

@@ -155,10 +155,11 @@ def test_exported_sources_build_and_run(compiler: str, tmp_path: Path) -> None:
         """
     )
     files = [*folder.glob("*.c"), *folder.glob("kernelrt/*.c")]
-    command = [compiler, *WARNINGS, *export.FLAGS, f"-I{folder}", *files, "-lm", "-o", folder / "run"]
+    target = folder / "run"
+    command = [compiler, *WARNINGS, *export.FLAGS, f"-I{folder}", *files, "-lm", "-o", target]
     subprocess.run(command, check=True)
     done = subprocess.run(
-        [str(folder / "run")], input=normal(4, 3).tobytes(), capture_output=True, check=False
+        [str(target)], input=normal(4, 3).tobytes(), capture_output=True, check=False
     )
     assert done.returncode == 0, done.stdout
     add(normal(4, 3))
