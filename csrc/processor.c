@@ -44,28 +44,40 @@ static const feature features[] = {
     {"fma4", 0x80000001, 0, 'c', 16, 'y'}, {"tbm", 0x80000001, 0, 'c', 21, 0},
 };
 
-static bool saves(char state)
+/* What CPUID and XGETBV tell. In a virtual machine, each CPUID takes microseconds: read all once. */
+typedef struct processor {
+    unsigned of[4][4]; /* registers a to d of the leaves 1, 7, 7 with subleaf 1, and 0x80000001 */
+    unsigned saved;    /* registers that the system saves: bits of XCR0 */
+} processor;
+
+static int leaf_of(const feature *f)
 {
-    unsigned a, b, c, d;
-    if (!state)
-        return true;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1))
-        return false;
-    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-    const unsigned needs = state == 'y' ? 0x6 : 0xE6;
-    return (a & needs) == needs;
+    return f->leaf == 1 ? 0 : f->leaf == 7 ? 1 + (int)f->subleaf : 3;
 }
 
-static bool has(const char *name, size_t length)
+static void ask(processor *here)
+{
+    static const unsigned leaves[4][2] = {{1, 0}, {7, 0}, {7, 1}, {0x80000001, 0}};
+    for (int i = 0; i < 4; ++i) {
+        unsigned *of = here->of[i];
+        if (!__get_cpuid_count(leaves[i][0], leaves[i][1], &of[0], &of[1], &of[2], &of[3]))
+            of[0] = of[1] = of[2] = of[3] = 0;
+    }
+    here->saved = 0;
+    if (here->of[0][2] >> 27 & 1) {
+        unsigned high;
+        __asm__ volatile("xgetbv" : "=a"(here->saved), "=d"(high) : "c"(0));
+    }
+}
+
+static bool has(const processor *here, const char *name, size_t length)
 {
     for (size_t i = 0; i < sizeof features / sizeof *features; ++i) {
         const feature *f = features + i;
-        unsigned of[4] = {0};
         if (strlen(f->name) != length || memcmp(f->name, name, length))
             continue;
-        if (!__get_cpuid_count(f->leaf, f->subleaf, &of[0], &of[1], &of[2], &of[3]))
-            return false;
-        return of[f->reg - 'a'] >> f->bit & 1 && saves(f->state);
+        const unsigned needs = f->state == 'z' ? 0xE6 : f->state == 'y' ? 0x6 : 0;
+        return here->of[leaf_of(f)][f->reg - 'a'] >> f->bit & 1 && (here->saved & needs) == needs;
     }
     return false; /* unknown: it may be missing */
 }
@@ -112,8 +124,15 @@ static const feature features[] = {
     {"bf16", 2, 14, "FEAT_BF16"},
 };
 
-static bool has(const char *name, size_t length)
+typedef struct processor {
+    char unused;
+} processor;
+
+static void ask(processor *here) { here->unused = 0; }
+
+static bool has(const processor *here, const char *name, size_t length)
 {
+    (void)here;
     for (size_t i = 0; i < sizeof features / sizeof *features; ++i) {
         const feature *f = features + i;
         if (strlen(f->name) != length || memcmp(f->name, name, length))
@@ -137,16 +156,24 @@ const char *krt_processor(void) { return "aarch64"; }
 
 const char *krt_processor_target(void)
 {
-    if (has("i8mm", 4))
+    processor here;
+    ask(&here);
+    if (has(&here, "i8mm", 4))
         return "armv8.6-a";
-    return has("dotprod", 7) ? "armv8.2-a" : "armv8-a";
+    return has(&here, "dotprod", 7) ? "armv8.2-a" : "armv8-a";
 }
 
 #else
 
-static bool has(const char *name, size_t length)
+typedef struct processor {
+    char unused;
+} processor;
+
+static void ask(processor *here) { here->unused = 0; }
+
+static bool has(const processor *here, const char *name, size_t length)
 {
-    (void)name, (void)length;
+    (void)here, (void)name, (void)length;
     return false;
 }
 
@@ -158,10 +185,12 @@ const char *krt_processor_target(void) { return "native"; }
 bool krt_processor_lacks(const char *list, char *out, size_t nbytes)
 {
     size_t n = 0;
+    processor here;
+    ask(&here);
     out[0] = '\0';
     while (*list) {
         size_t length = strcspn(list, ",");
-        if (length && !has(list, length) && n + length + 3 < nbytes)
+        if (length && !has(&here, list, length) && n + length + 3 < nbytes)
             n += (size_t)snprintf(out + n, nbytes - n, "%s%.*s", n ? ", " : "", (int)length, list);
         list += length + (list[length] == ',');
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import kernelrt
 from kernelrt.jit.loading import load
+from kernelrt.native.routines import BY_NAME
 from kernelrt.util.atomic_file import checked_path
 
 if TYPE_CHECKING:
@@ -146,9 +147,7 @@ def run(model: str, folder: str, name: str | None) -> int:
     target = Path(folder)
     (target / "kernelrt").mkdir(parents=True, exist_ok=True)
     content = path.read_bytes()
-    routines = b"@" in content and any(
-        f"{routine}@".encode() in content for routine in _routine_names()
-    )
+    routines = any(f"{name}\0".encode() in content for name in BY_NAME)
     _copy_sources(target / "kernelrt", [*CORE, *(ROUTINES if routines else ())])
     functions = list(_functions(opened, prefix))
     texts = {
@@ -193,12 +192,6 @@ def _copy_sources(target: Path, names: Sequence[str]) -> None:
         included = re.findall(r'^\s*#\s*(?:include|define\s+BODY)\s+"(\w+\.h)"', text, re.MULTILINE)
         files += [header for header in included if header not in files]
         shutil.copyfile(folder / file, target / file)
-
-
-def _routine_names() -> set[str]:
-    from kernelrt.native.routines import ADDRESSES
-
-    return {name for table in ADDRESSES.values() for name in table}
 
 
 def _functions(model: LoadedModel, prefix: str) -> Iterator[_Function]:

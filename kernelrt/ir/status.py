@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LARGEST", "LEAST", "MOST_CHECKS", "NUMBER_BITS", "unpack"]
+__all__ = ["DOMAIN", "INDEX", "LARGEST", "LEAST", "MOST_CHECKS", "NUMBER_BITS", "SOLVE", "unpack"]
+
+#: Kinds of checks, as krt_check_kind in csrc/krt_model.h: an index is out of range, a value is
+#: outside the domain of a function, a system has no solution.
+INDEX, DOMAIN, SOLVE = range(3)
 
 NUMBER_BITS: Final = 8
 #: Maximum number of distinct checks; further checks share the last number.

@@ -13,13 +13,13 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, JitError, KernelrtError, ModelFileError, a_type
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.binding import PendingWork
-from kernelrt.jit.saving import form_of
+from kernelrt.jit.forms import form_of
+from kernelrt.jit.loaded_plan import LoadedPlan
 from kernelrt.jit.signature import Array, Float, Spec, Static, flatten_arguments, normalize, spec_of
 from kernelrt.native.core import Model
 from kernelrt.native.replay import MISMATCH, JitCore, Replay
+from kernelrt.native.routines import BY_NAME
 from kernelrt.native.signature import ARRAY, FLOAT, STATIC, WHOLE
-from kernelrt.runtime.image import routines
-from kernelrt.runtime.loaded_plan import LoadedPlan
 from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.tracing.trace import forbid
 from kernelrt.util.atomic_file import checked_path
@@ -136,7 +136,7 @@ class LoadedModel:
             blocks.append(block)
             return block.address
 
-        self._model = Model(source, routines(), allocate)
+        self._model = Model(source, BY_NAME, allocate)
         [self._memory] = blocks
         try:
             self.state, self.functions = self._opened()

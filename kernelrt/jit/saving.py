@@ -13,6 +13,7 @@ from kernelrt.dtype import DType
 from kernelrt.errors import DTypeError, ModelFileError, a_type
 from kernelrt.ir import Op, UOp
 from kernelrt.jit.effects import side_effects
+from kernelrt.jit.forms import form_of
 from kernelrt.jit.function import JitFunction
 from kernelrt.jit.signature import Array, Float, Static
 from kernelrt.runtime.image import ModelFunction, Port, State, image
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from kernelrt.jit.signature import Spec, Template
+    from kernelrt.jit.signature import Spec
     from kernelrt.jit.specializations import Variant
 
-__all__ = ["content", "form_of", "save", "save_one"]
+__all__ = ["content", "save", "save_one"]
 
 
 def save(
@@ -247,26 +248,6 @@ def _plain(where: str, spec: Static) -> Any:
         f"{where} is {a_type(value)}; a model file holds tensors, floats, ints, bools, strings, "
         "None and dtypes. Pass the rest through the closure of the function"
     )
-
-
-def form_of(template: Template, name: str) -> list[Any]:
-    """Return nested containers as JSON data: kind and size or keys of each, None for a leaf."""
-    found: list[Any] = []
-    for node in template.nodes:
-        if node is None:
-            found.append(None)
-        elif node.kind in (list, tuple):
-            found.append([node.kind.__name__, node.size])
-        elif node.kind is dict and all(type(key) in (str, int) for key in node.keys):
-            found.append(["dict", [*node.keys]])
-        elif hasattr(node.kind, "_fields"):
-            found.append(["named", node.kind.__name__, [*node.kind._fields]])
-        else:
-            raise ModelFileError(
-                f"{name}: a {node.kind.__name__} among the arguments or results cannot be saved; "
-                "expected lists, tuples, named tuples, and dicts whose keys are strings or ints"
-            )
-    return found
 
 
 def _states(

@@ -39,3 +39,4 @@ ADDRESSES = {
     bits: ORDER | found | named(krt_cumsum(bits))
     for bits in (128, 256, 512) if (found := named(krt_linalg(bits)))
 }
+BY_NAME = {f"{name}@{bits}": at for bits, table in ADDRESSES.items() for name, at in table.items()}

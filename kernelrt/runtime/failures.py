@@ -15,7 +15,7 @@ from kernelrt.ir.domain import Domain, decoded
 from kernelrt.ir.ffi import FfiFunction
 from kernelrt.ir.routine import is_call
 from kernelrt.ir.shape import as_dim
-from kernelrt.ir.status import LARGEST, LEAST, unpack
+from kernelrt.ir.status import DOMAIN, INDEX, LARGEST, LEAST, SOLVE, unpack
 from kernelrt.runtime.sizes import evaluate
 
 if TYPE_CHECKING:
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.runtime.plan_ops import PreparedKernel
 
-__all__ = ["ANY", "DOMAIN", "INDEX", "SOLVE", "Failure", "failures", "index_error"]
+__all__ = ["ANY", "Failure", "failures", "index_error"]
 
-#: Kinds of failures, as krt_check_kind in csrc/krt_model.h.
-INDEX, DOMAIN, SOLVE = range(3)
 #: Number of a check that stands for all others.
 ANY: Final = -1
 

@@ -21,8 +21,9 @@ from kernelrt.device.byte_ranges import byte_range_of, islands
 from kernelrt.device.program import CompiledSpec
 from kernelrt.errors import ModelFileError
 from kernelrt.ir import Op, UOp
-from kernelrt.native.routines import ADDRESSES
-from kernelrt.runtime.failures import INDEX, failures
+from kernelrt.ir.status import INDEX
+from kernelrt.native.routines import BY_NAME
+from kernelrt.runtime.failures import failures
 from kernelrt.runtime.kernel import FunctionProgram
 from kernelrt.runtime.op_cost import THREAD_COSTS
 from kernelrt.runtime.plan_ops import PreparedKernel, PreparedRegion, written
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.plan import ExecutionPlan
     from kernelrt.runtime.plan_ops import PreparedCustomFunction, PreparedOp
 
-__all__ = ["ModelFunction", "Port", "State", "image", "routines"]
+__all__ = ["ModelFunction", "Port", "State", "image"]
 
 # As in csrc/model.h.
 MAGIC: Final = b"krtmodel"
@@ -120,11 +121,6 @@ class ModelFunction:
     outputs: Sequence[Port]
 
 
-def routines() -> dict[str, int]:
-    """Return the addresses of the C routines that plans in model files may call, by name."""
-    return {f"{name}@{bits}": at for bits, of in ADDRESSES.items() for name, at in of.items()}
-
-
 def image(functions: Sequence[ModelFunction], states: Sequence[State], python: str) -> list[bytes]:
     """Return the content of a model file.
 
@@ -173,7 +169,7 @@ class _Writer:
         self._numbers: dict[int, int] = {}  # id of a plan -> its number
         self._kernels: dict[CachedKernel, int] = {}
         self._routines: dict[str, int] = {}
-        self._names = {at: name for name, at in reversed(routines().items())}
+        self._names = {at: name for name, at in reversed(BY_NAME.items())}
         self.rows: dict[str, list[bytes]] = {name: [] for name in _SECTIONS}
         self.text("")
         self._functions = functions

@@ -160,7 +160,8 @@ def while_and_branch() -> Program:
 def loop_with_index() -> Program:
     table = krt.tensor(normal(10, 3))
     function = krt.jit(lambda i: krt.scan(lambda c, k: (c + table[k], k), krt.zeros(3), i)[0])
-    return Program(function, (np.array([1, -2, 3]),), wrong=[(np.array([1, 3, far]),) for far in (10, -11, 2**62, -(2**62))])
+    wrong = [(np.array([1, 3, far]),) for far in (10, -11, 2**62, -(2**62))]
+    return Program(function, (np.array([1, -2, 3]),), wrong=wrong)
 
 
 def routines() -> Program:

@@ -424,7 +424,8 @@ class Accumulators:
             for row in (self.emitter.restrict({**p, **inside[0]}, deps) for p in points)
         }
         found: dict[tuple[int, str], str] = {}
-        for n, ty, bits in self.emitter.loads.row_bits(load, rows.values(), count):
+        for n, ty, loaded in self.emitter.loads.row_bits(load, rows.values(), count):
+            bits = loaded
             if value is not None:
                 plain = self.text.constant(value.arg, load.dtype, n)
                 wanted = self.text.emit(f"bitcast {self.text.type_of(plain)} {plain.text} to {ty}")

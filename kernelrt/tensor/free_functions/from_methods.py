@@ -55,16 +55,16 @@ _FIRST: Final = {
 @functools.cache
 def names(kind: type) -> frozenset[str]:
     """Return the names of the methods of `kind` that are also functions."""
-    found = set()
-    others, assigning = frozenset(_NO_FUNCTIONS.split()), frozenset(_IN_PLACE.split())
-    for name in dir(kind):
-        if name.startswith("_") or (name.endswith("_") and name not in assigning):
-            continue
-        if name in others:
-            continue
-        if callable(inspect.getattr_static(kind, name, None)):
-            found.add(name)
-    return frozenset(found)
+    return frozenset(name for name in dir(kind) if is_function(kind, name))
+
+
+def is_function(kind: type, name: str) -> bool:
+    """Return whether `name` is a method of `kind` that is also a function."""
+    if name.startswith("_") or (name.endswith("_") and name not in _IN_PLACE.split()):
+        return False
+    if name in _NO_FUNCTIONS.split():
+        return False
+    return callable(inspect.getattr_static(kind, name, None))
 
 
 def function(kind: type, name: str, module: str) -> Callable[..., Any]:
@@ -159,7 +159,7 @@ def provide(
     def found(name: str) -> Any:
         if name in given:
             return given[name]
-        if name.startswith("_") or name not in wanted():
+        if not (is_function(kind, name) and (chosen is None or name in chosen)):
             return otherwise(name)
         made = function(kind, name, module)
         setattr(sys.modules[module], name, made)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from kernelrt._dispatch import PlanCore
 from kernelrt.errors import DomainError, IndexBoundsError, LinAlgError
+from kernelrt.ir.status import DOMAIN, SOLVE
 from kernelrt.native.core import ModelPlan
-from kernelrt.runtime.failures import DOMAIN, SOLVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
