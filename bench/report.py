@@ -28,6 +28,7 @@ from bench import (
     routines,
     rows,
     serving,
+    ship,
     steady,
     targets,
     threads,
@@ -61,6 +62,7 @@ GROUPS = {
     "dynamic": dynamic.cases,
     "threads": threads.cases,
     "import": importing.cases,
+    "ship": ship.cases,
 }
 PACKAGES = ("numpy", "llvmlite", "torch", "jax", "onnxruntime", "numba")
 FULL = {"rounds": 40, "block_ms": 40.0}

@@ -33,6 +33,9 @@
 extern "C" {
 #endif
 
+/* A library may be compiled with -fvisibility=hidden: it exports these functions. */
+#pragma GCC visibility push(default)
+
 typedef struct krt_model krt_model;
 
 /* The reason of a failure, for people. */
@@ -185,6 +188,8 @@ const char *krt_model_region_name(const krt_model *model, size_t plan, size_t op
 
 /* Descriptions of functions that only Python needs: JSON text. */
 const char *krt_model_python(const krt_model *model);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bench.cases import Call
     from bench.networks import Network
 
 
-def inference(network: Network, *, threads: int = 1) -> Call:
-    """Build the forward pass of one batch, NumPy to NumPy, with all graph optimizations."""
-    import onnxruntime
+def content(network: Network) -> bytes:
+    """Return the network as the content of an ONNX file."""
     from onnx import TensorProto, helper, numpy_helper
 
     nodes, initializers = [], []
@@ -41,15 +40,26 @@ def inference(network: Network, *, threads: int = 1) -> Call:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def session(model: bytes | str, threads: int = 1) -> Any:
+    """Open a model: the content of an ONNX file, or its path."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def inference(network: Network, *, threads: int = 1) -> Call:
+    """Build the forward pass of one batch, NumPy to NumPy, with all graph optimizations."""
+    opened = session(content(network), threads)
     x, _ = network.example()
 
     def call() -> object:
-        return session.run(None, {"x": x})[0]
+        return opened.run(None, {"x": x})[0]
 
     call()
     return call
