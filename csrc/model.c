@@ -25,6 +25,7 @@ _Static_assert(sizeof(void *) == 8 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* Addresses of ports before a region binds them; never read. */
 #define NOWHERE ((void *)64)
 #define MOST_DEPTH 64 /* of the stack of a size program */
+#define HUGE ((size_t)1 << 21) /* bytes of a huge page */
 
 struct krt_model {
     krt_model_file file; /* the sections, as read */
@@ -514,7 +515,12 @@ static krt_status fill_memory(krt_model *model, const source *from, const krt_r_
         model->memory = model->options.allocate(model->options.self, nbytes);
         model->lent = true;
     } else {
-        model->memory = krt_memory_alloc(nbytes, KRT_CACHE_LINE, true);
+        void *memory = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        model->memory = memory == MAP_FAILED ? NULL : memory;
+#ifdef MADV_HUGEPAGE
+        if (model->memory && nbytes >= HUGE)
+            madvise(memory, nbytes, MADV_HUGEPAGE); /* a failure has no effect */
+#endif
     }
     if (!model->memory)
         return no_memory(why);
@@ -782,7 +788,7 @@ void krt_model_close(krt_model *model)
     for (size_t i = model->plans ? model->file.n[KRT_S_PLANS] : 0; i--;)
         krt_plan_destroy(model->plans[i]);
     if (model->memory && !model->lent)
-        krt_memory_free(model->memory, model->memory_bytes + KRT_CACHE_LINE);
+        munmap(model->memory, model->memory_bytes + KRT_CACHE_LINE);
     if (model->code)
         munmap(model->code, model->code_bytes);
     krt_free(model->routines);

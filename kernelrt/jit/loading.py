@@ -132,7 +132,6 @@ class LoadedModel:
 
         def allocate(nbytes: int) -> int:
             block = Buffer(nbytes, dt.uint8)
-            block.content()[...] = 0
             blocks.append(block)
             return block.address
 

@@ -285,7 +285,7 @@ class Model:
     routines : dict of str to int
         Addresses of C routines by name.
     allocate : callable
-        Returns the address of zeroed memory of a number of bytes, which outlives this object.
+        Returns the address of memory of a number of bytes, which outlives this object.
 
     Raises
     ------

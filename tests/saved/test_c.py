@@ -13,6 +13,7 @@ import pytest
 from support.saved_programs import PROGRAMS, normal
 
 import kernelrt as krt
+from kernelrt import nn
 from kernelrt.cli import export, main
 from kernelrt.jit.signature import flatten
 
@@ -29,11 +30,11 @@ FLAGS = {"plain": ("-O1",), "sanitized": ("-O1", "-g", "-fsanitize=address,undef
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return the function that compiles the runner once with some flags."""
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return the function that compiles a program of tests/support once with some flags."""
     folder = tmp_path_factory.mktemp("runner")
     csrc = export.sources()
-    core = [HERE / "model_runner.c", *(csrc / f"{name}.c" for name in export.CORE)]
+    core = [csrc / f"{name}.c" for name in export.CORE]
 
     def routines() -> list[Path]:
         files = [csrc / f"{name}.c" for name in export.ROUTINES]
@@ -43,11 +44,12 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             subprocess.run(command, cwd=folder, check=True)
         return objects
 
-    def made(kind: str) -> Path:
-        target = folder / kind
+    def made(kind: str, program: str = "model_runner") -> Path:
+        target = folder / f"{program}-{kind}"
         if not target.exists():
-            command = [CC, *WARNINGS, *FLAGS[kind], f"-I{csrc}", *core, *routines(), "-lm"]
-            subprocess.run([*command, "-o", target], check=True)
+            files = [HERE / f"{program}.c", *core, *routines()]
+            command = [CC, *WARNINGS, *FLAGS[kind], f"-I{csrc}", *files, "-lm", "-o", target]
+            subprocess.run(command, check=True)
         return target
 
     return made
@@ -119,6 +121,28 @@ def test_sizes_and_errors(runner: Callable[[str], Path], tmp_path: Path) -> None
         wrong = run(runner("plain"), file, [given], sizes)
         assert wrong.returncode == 3
         assert message in wrong.stderr.decode()
+
+
+@pytest.mark.cases(10)
+@pytest.mark.parametrize("seed", range(10))
+def test_damaged_files_are_refused_or_harmless(
+    seed: int, runner: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Under sanitizers, 2,000 files a case; half of them have checksums that fit."""
+    net = nn.Linear(3, 4)
+    total = krt.zeros(4)
+
+    def run(x: krt.Tensor, i: krt.Tensor) -> Any:
+        sums, _ = krt.scan(lambda c, v: (c + v, c.sum()), total, net(x))
+        total.assign(sums)
+        return x.sort(0)[0][i], krt.cond(sums[0] > 0, lambda: sums, lambda: -sums)
+
+    function = krt.jit(run, dynamic={"x": {0: krt.Variable("n", 2, 9)}}, freeze=True)
+    function.save(tmp_path / "f.krt", normal(3, 3), np.arange(2))
+    command = [str(runner("sanitized", "model_fuzz")), str(tmp_path / "f.krt"), "2000", str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) > 50
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
