@@ -16,8 +16,8 @@ from kernelrt.util.lazy_import import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernelrt.jit.parameters import Parameters
-    from kernelrt.jit.specializations import Variant
+    from kernelrt.jit.parameters import Binding
+    from kernelrt.jit.specializations import Plan
     from kernelrt.native.replay import Replay
 
 __all__ = ["Epochs"]
@@ -33,18 +33,18 @@ def _work() -> Any:
 
 
 class Epochs(JitCore, Generic[R]):
-    """Base class of jitted functions that adds :meth:`over`."""
+    """Base class of jitted functions, and of those in model files, that adds :meth:`over`."""
 
     _name: str
-    _parameters: Parameters
+    _parameters: Binding
 
     @abstractmethod
     def _variant_for(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, sized: bool = True
-    ) -> tuple[Variant, list[Any], Replay]: ...
+    ) -> tuple[Plan, list[Any], Replay]: ...
 
     @abstractmethod
-    def _drop(self, variant: Variant) -> None: ...
+    def _drop(self, variant: Any) -> None: ...
 
     def over(
         self,

@@ -90,6 +90,8 @@ class JitFunction(Epochs[R]):
     ('JitFunction', 1)
     """
 
+    _parameters: Parameters
+
     made: ClassVar[list[JitFunction[Any]] | None] = None
     """The functions made since this was set to a list; ``kernelrt view`` sets it."""
 

@@ -13,11 +13,13 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, JitError, KernelrtError, ModelFileError, a_type
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.binding import PendingWork
+from kernelrt.jit.epochs import Epochs
 from kernelrt.jit.forms import form_of
 from kernelrt.jit.loaded_plan import LoadedPlan
+from kernelrt.jit.parameters import SavedParameters
 from kernelrt.jit.signature import Array, Float, Spec, Static, flatten_arguments, normalize, spec_of
 from kernelrt.native.core import Model
-from kernelrt.native.replay import MISMATCH, JitCore, Replay
+from kernelrt.native.replay import MISMATCH, Replay
 from kernelrt.native.routines import BY_NAME
 from kernelrt.native.signature import ARRAY, FLOAT, STATIC, WHOLE
 from kernelrt.tensor import Tensor, state
@@ -26,7 +28,7 @@ from kernelrt.util.atomic_file import checked_path
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kernelrt.jit.signature import Template
 
@@ -290,6 +292,15 @@ class _Signature:
         ]
 
     @property
+    def once(self) -> bool:
+        """Whether the plan fits only one call: never."""
+        return False
+
+    def fits(self) -> bool:
+        """Return whether the plan fits the present state: always."""
+        return True
+
+    @property
     def by_value(self) -> frozenset[int]:
         """Positions of the floats that are constants of the plan."""
         return frozenset(
@@ -412,7 +423,7 @@ class _Signature:
         return ", ".join(texts)
 
 
-class LoadedFunction(JitCore):
+class LoadedFunction(Epochs[Any]):
     """A function of a model file. It is called like the jitted function that was saved.
 
     Attributes
@@ -436,55 +447,50 @@ class LoadedFunction(JitCore):
     """
 
     def __init__(self, name: str, signatures: Sequence[_Signature]) -> None:
-        self.name = name
+        self.name = self._name = name
         self.signatures = signatures
-        self._parameters = signatures[0].described["parameters"]
+        names = signatures[0].described["parameters"]
+        self._parameters = SavedParameters(names)
         self._require_empty((state.differentiating,))
-        self._name_parameters(self._parameters)
+        self._name_parameters(names)
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         forbid(f"{self.name}()")
-        replay, leaves = self._found(args, kwargs)
+        _, leaves, replay = self._variant_for(args, kwargs)
         result = replay(*leaves)
         if result is MISMATCH:
             raise JitError(f"{self.name}: an argument changed during the call; pass it again")
         return result
 
-    def _found(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Replay, list[Any]]:
-        given, rest = [*args], dict(kwargs)
-        for parameter in self._parameters[len(given) :]:
-            if parameter not in rest:
-                break
-            given.append(rest.pop(parameter))
-        names = [*self._argument_names(len(given)), *rest]
-        template, named = flatten_arguments(list(zip(names, [*given, *rest.values()], strict=True)))
+    def _variant_for(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, sized: bool = True  # noqa: ARG002
+    ) -> tuple[_Signature, list[Any], Replay]:
+        """Return the plan for these arguments, their leaves, and the replay."""
+        args, rest = self._parameters.positional(self.name, args, kwargs)
+        names = [*self._parameters.names(len(args)), *rest]
+        template, named = flatten_arguments(list(zip(names, [*args, *rest.values()], strict=True)))
         form = form_of(template, self.name)
         leaves = [normalize(name, leaf) for name, leaf in named]
         problems = []
         for signature in self.signatures:
             problem = signature.differs(form, [*rest], leaves)
-            if not problem:
-                constants = signature.by_value
-                specs = tuple(
-                    spec_of(leaf, by_value=i in constants) for i, leaf in enumerate(leaves)
-                )
-                direct = template.flat and not rest
-                replay = signature.replay(specs, template, nested=not direct)
-                if not rest and replay not in self._replays:
-                    self._add_replay(replay)
-                return replay, leaves
-            problems.append(problem)
+            if problem:
+                problems.append(problem)
+                continue
+            constants = signature.by_value
+            specs = tuple(spec_of(leaf, by_value=i in constants) for i, leaf in enumerate(leaves))
+            direct = template.flat and not rest
+            replay = signature.replay(specs, template, nested=not direct)
+            if not rest and replay not in self._replays:
+                self._add_replay(replay)
+            return signature, leaves, replay
         raise JitError(
             f"{self.name}: the model file has no plan for {problems[-1]}; it has {self}. Save the "
             "function for these arguments, too, or with dynamic sizes"
         )
 
-    def _argument_names(self, count: int) -> Iterator[str]:
-        for i in range(count):
-            known = self._parameters[i] if i < len(self._parameters) else ""
-            yield known or f"argument {i}"
+    def _drop(self, variant: Any) -> None:
+        """Keep the plan: a model file has no other."""
 
     def __str__(self) -> str:
         return " or ".join(f"{self.name}({signature})" for signature in self.signatures)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kernelrt.jit.epochs import Epochs
     from kernelrt.jit.signature import Template
-    from kernelrt.jit.specializations import Variant
+    from kernelrt.jit.specializations import Plan
     from kernelrt.native.replay import Replay
 
 __all__ = ["run_epochs"]
@@ -404,7 +404,7 @@ class _Run:
             )
         return found
 
-    def _find(self, rows: int, *, known: bool = False) -> tuple[Variant | None, Replay]:
+    def _find(self, rows: int, *, known: bool = False) -> tuple[Plan | None, Replay]:
         """Return the replay for batches of `rows` rows; with `known`, try existing replays first.
 
         The variant is None if an existing replay was found.
@@ -419,7 +419,7 @@ class _Run:
             by_name = dict(zip(self._keywords, values[self._positional :], strict=True))
             variant, _, replay = self._function._variant_for(values[: self._positional], by_name)
         self._check(replay, rows)
-        if not known or variant is None or not variant.traced.watch.once:
+        if not known or variant is None or not variant.once:
             self._replays[rows] = replay
         return variant, replay
 

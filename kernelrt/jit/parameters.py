@@ -4,14 +4,58 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernelrt.nn import Module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Parameters", "name_of"]
+__all__ = ["Binding", "Parameters", "SavedParameters", "name_of"]
+
+
+class Binding(Protocol):
+    """The parameter names of a function, as far as calls need them."""
+
+    def positional(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Convert keyword arguments to positional ones where possible."""
+
+    def names(self, count: int) -> tuple[str, ...]:
+        """Return the names of the first `count` positional parameters."""
+
+
+class SavedParameters:
+    """The names of the parameters of a function in a model file."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def positional(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Convert keyword arguments to positional ones where possible.
+
+        Raises
+        ------
+        TypeError
+            An argument is given twice. The message calls the function `name`.
+        """
+        given, rest = [*args], dict(kwargs)
+        for parameter in self._names[: len(given)]:
+            if parameter in rest:
+                raise TypeError(f"{name}(): multiple values for argument {parameter!r}")
+        for parameter in self._names[len(given) :]:
+            if parameter not in rest:
+                break
+            given.append(rest.pop(parameter))
+        return tuple(given), rest
+
+    def names(self, count: int) -> tuple[str, ...]:
+        """Return the names of the first `count` positional parameters."""
+        known = [name or f"argument {i}" for i, name in enumerate(self._names[:count])]
+        return (*known, *(f"argument {i}" for i in range(len(known), count)))
 
 
 class Parameters:

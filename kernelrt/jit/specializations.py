@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernelrt.jit.signature import differences
 from kernelrt.tensor import state
@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from kernelrt.jit.tracing import Call, Traced
     from kernelrt.runtime import ExecutionPlan
 
-__all__ = ["Variant", "reason"]
+__all__ = ["Plan", "Variant", "reason"]
+
+
+class Plan(Protocol):
+    """A plan for one argument signature: a trace's, or that of a model file."""
+
+    @property
+    def once(self) -> bool:
+        """Whether the plan fits only the call that it was traced for."""
+
+    def fits(self) -> bool:
+        """Return whether the state that the function read is unchanged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -34,6 +45,11 @@ class Variant:
     pending: PendingWork
     taken_in_c: bool
     why: str
+
+    @property
+    def once(self) -> bool:
+        """Whether the plan fits only the call that it was traced for."""
+        return self.traced.watch.once
 
     def fits(self) -> bool:
         """Return whether the state that the function read is unchanged."""

@@ -255,6 +255,10 @@ class PlanAccessors(PlanCore):
             return None
         return self._memory.region(index)
 
+    def given_buffers(self) -> list[Buffer]:
+        """Return the buffers that were given to the plan, without views."""
+        return [self._memory.live(i) for i in self._memory.given()]
+
     def ranges(self) -> list[tuple[ByteRange, bool]]:
         """Return the byte range of each buffer except ports, and whether it was given."""
         return self._memory.ranges()

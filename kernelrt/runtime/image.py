@@ -9,6 +9,7 @@ describes the format; csrc/model.c reads it.
 from __future__ import annotations
 
 import ctypes
+import json
 import struct
 import zlib
 from bisect import bisect_right
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.plan import ExecutionPlan
     from kernelrt.runtime.plan_ops import PreparedCustomFunction, PreparedOp
 
-__all__ = ["ModelFunction", "Port", "State", "image"]
+__all__ = ["ModelFunction", "Port", "State", "image", "of_plan"]
 
 # As in csrc/model.h.
 MAGIC: Final = b"krtmodel"
@@ -154,6 +155,33 @@ def image(functions: Sequence[ModelFunction], states: Sequence[State], python: s
         dims = state.shape
         writer.add_port(Port(state.name, state.buffer.dtype, dims, state.buffer), {})
     return writer.file((first, len(states)), python)
+
+
+def of_plan(plan: ExecutionPlan) -> list[bytes]:
+    """Return the content of a model file with one plan, as ``plan.save`` writes it.
+
+    Parameters
+    ----------
+    plan : ExecutionPlan
+        Plan to save.
+    """
+    buffers = [*enumerate(plan.given_buffers())]
+    states: dict[str, State] = {}
+    for i, buffer in buffers:
+        name = buffer.label if buffer.label and buffer.label not in states else f"buffer{i}"
+        states[name] = State(name, buffer, (buffer.size,))
+    outputs = [
+        Port(f"output{i}", buffer.dtype, (buffer.size,), buffer)
+        for i, buffer in enumerate(plan.output_buffers)
+    ]
+    described = {
+        "function": "run", "parameters": [], "names": [], "keywords": [],
+        "arguments": [["tuple", 0]], "leaves": [], "inputs": [],
+        "result": [*[["tuple", len(outputs)]] * (len(outputs) != 1), *[None] * len(outputs)],
+        "fixed": [None] * len(outputs),
+    }  # fmt: skip
+    python = json.dumps({"functions": [described]})
+    return image([ModelFunction("run", plan, (), outputs)], [*states.values()], python)
 
 
 class _Writer:

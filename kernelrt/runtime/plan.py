@@ -17,8 +17,11 @@ from kernelrt.runtime.repeat import PlanProfile
 from kernelrt.runtime.slice_pipelining import find_pipelines, still_pipelined
 from kernelrt.runtime.variables import VariableTable, merge_updates
 from kernelrt.util import displays
+from kernelrt.util.atomic_file import destination, writing
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Mapping
 
     from kernelrt._dispatch import OpTuple, PlanCore, Sample
@@ -26,11 +29,14 @@ if TYPE_CHECKING:
     from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
     from kernelrt.native.core import Bindings, Exchanges
     from kernelrt.native.memory import Storage
+    from kernelrt.runtime import image
     from kernelrt.runtime.buffer_layout import Layout
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.plan_ops import PreparedCustomFunction, PreparedOp
     from kernelrt.runtime.profiler import KernelProfile
     from kernelrt.runtime.table import Launch
+else:
+    image = Module("kernelrt.runtime.image")
 
 __all__ = ["ExecutionPlan", "PlanParts"]
 
@@ -619,6 +625,51 @@ class ExecutionPlan(PlanAccessors):
             if remove_fn is not None:
                 remove_fn(ident)
         return len(dropped)
+
+    # ---- Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the plan, and the content of the buffers given to it, to a model file.
+
+        The function in the file is called ``run``. It takes no arguments and returns the outputs.
+        Given buffers are state with the names of their labels, or ``buffer0`` and so on. Variables
+        keep their present values; a C program can set others.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write. It is replaced only when the new file is complete.
+
+        Raises
+        ------
+        ModelFileError
+            The plan calls Python, or code from outside the code generator.
+
+        See Also
+        --------
+        kernelrt.load : Open the file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from kernelrt.device import Buffer
+        >>> builder = krt.runtime.ExecutionPlanBuilder()
+        >>> source, target = Buffer.wrap(np.array([1, 2])), Buffer(2, krt.int64)
+        >>> indices = builder.add_buffer(source), builder.add_buffer(target)
+        >>> op = builder.add_copy(indices[1], indices[0])
+        >>> builder.set_output_buffer(indices[1])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     builder.build().save(f"{folder}/copy.krt")
+        ...     model = krt.load(f"{folder}/copy.krt")
+        >>> _ = model.state["buffer0"].copy_([3, 4])
+        >>> model.run().tolist()
+        [3, 4]
+        """
+        target = destination(path)
+        parts = image.of_plan(self)
+        with writing(target) as file:
+            for part in parts:
+                file.write(part)
 
     # ---- For people
 

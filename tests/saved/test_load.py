@@ -149,6 +149,43 @@ def test_arguments_by_keyword_and_of_other_kinds(tmp_path: Path) -> None:
         model(normal(4), 3)
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_epochs_over_rows(shuffle: bool, tmp_path: Path) -> None:
+    _, step, predict = trained()
+    x, y = normal(50, 3), normal(50, 2)
+    for rows in (8, 2):
+        step(x[:rows], y[:rows])
+    krt.save(tmp_path / "net.krt", step=step, predict=(predict, x))
+    model = krt.load(tmp_path / "net.krt")
+    options = {"batch_size": 8, "epochs": 3, "shuffle": shuffle, "seed": 0}
+    expected = step.over(x, y, **options)
+    np.testing.assert_array_equal(model.step.over(x, y=y, **options).numpy(), expected.numpy())
+    np.testing.assert_array_equal(model.predict(x).numpy(), predict(x).numpy())
+    seen = []
+
+    def note(k: int, losses: krt.Tensor) -> None:
+        seen.append((k, len(losses)))
+
+    model.step.over(x, y, batch_size=8, every=2, callback=note)
+    assert seen == [(2, 2), (4, 4), (6, 6)]
+    with pytest.raises(JitError, match="no plan for x: shape"):
+        model.step.over(x, y, batch_size=7)
+
+
+def test_a_plan_of_a_builder(tmp_path: Path) -> None:
+    table = krt.jit(lambda x: (x * 2, x.sum()))
+    plan = table.plan(normal(4))
+    plan.save(tmp_path / "plan.krt")
+    model = krt.load(tmp_path / "plan.krt")
+    plan.execute()
+    doubled, total = model.run()
+    np.testing.assert_array_equal(doubled.numpy(), normal(4) * 2)
+    np.testing.assert_array_equal(total.numpy(), [b.numpy() for b in plan.output_buffers][1])
+    [argument] = model.state.values()
+    argument.copy_(krt.ones(4))
+    assert model.run()[0].tolist() == [2.0] * 4
+
+
 def test_what_cannot_be_saved_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "f.krt"
     x = normal(3)
