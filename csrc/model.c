@@ -25,6 +25,9 @@ _Static_assert(sizeof(void *) == 8 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* Addresses of ports before a region binds them; never read. */
 #define NOWHERE ((void *)64)
 #define MOST_DEPTH 64 /* of the stack of a size program */
+/* Slices of a pipeline for each processor, if its kernels have as many chunks: FOR_EACH of
+ * runtime/slice_pipelining.py. */
+#define FEWEST_SLICES 8
 #define HUGE ((size_t)1 << 21) /* bytes of a huge page */
 
 struct krt_model {
@@ -564,6 +567,7 @@ static krt_status poll_host(void *self)
 
 /* One block with the arrays that describe a plan; freed when the plan is made. */
 typedef struct staged {
+    int64_t fewest_slices;
     krt_op *ops;
     void **bufs;
     size_t *deps;
@@ -627,6 +631,10 @@ static void stage_op(krt_model *model, const krt_r_op *from, krt_op *to, staged 
         *at->bufs++ = place >= 0 ? model->memory + place : place == KRT_PLACE_PORT ? NOWHERE : NULL;
     }
     at->deps = as_sizes(at->deps, ints + from->deps.first, from->deps.n);
+    if (from->slices < at->fewest_slices) { /* its pipeline is dissolved; dependencies stay */
+        to->slices = 0;
+        to->flags &= ~(unsigned)KRT_FOLLOWS;
+    }
     if (from->region) {
         to->region = at->regions;
         stage_region(model, ITEMS(model, KRT_S_REGIONS, krt_r_region) + from->region - 1,
@@ -637,11 +645,14 @@ static void stage_op(krt_model *model, const krt_r_op *from, krt_op *to, staged 
 static krt_status make_plan(krt_model *model, size_t plan, krt_message *why)
 {
     const krt_r_plan *record = plan_at(model, plan);
+    int64_t most_chunks = 0;
     size_t n = record->ops.n, bufs = 0, deps = 0, regions = 0, bodies = 0, copies = 0, bindings = 0;
     for (size_t i = 0; i < n; ++i) {
         const krt_r_op *op = op_at(model, plan, i);
         bufs += op->bufs.n;
         deps += op->deps.n;
+        if (op->chunks > most_chunks)
+            most_chunks = op->chunks;
         if (op->region) {
             const krt_r_region *r = ITEMS(model, KRT_S_REGIONS, krt_r_region) + op->region - 1;
             regions += 1;
@@ -662,6 +673,9 @@ static krt_status make_plan(krt_model *model, size_t plan, krt_message *why)
     if (!block)
         return no_memory(why);
     staged at;
+    at.fewest_slices = FEWEST_SLICES * (int64_t)krt_pool_limit();
+    if (at.fewest_slices > most_chunks)
+        at.fewest_slices = most_chunks;
     at.ops = (krt_op *)(void *)block;
     at.regions = (krt_region *)(at.ops + n);
     at.bindings = (krt_binding *)(at.regions + regions);

@@ -336,7 +336,7 @@ def contents() -> str:
         ],
         "How-to guides": [
             "docs/jit", "docs/eager", "docs/loops", "docs/func", "docs/data", "docs/threads",
-            "docs/populations", "docs/call", "docs/debugging", "docs/profiling",
+            "docs/populations", "docs/call", "docs/saving", "docs/debugging", "docs/profiling",
             "docs/environment", "docs/linalg", "docs/distributions", "docs/array_api",
             "docs/torch_names", "docs/porting",
         ],

@@ -201,7 +201,13 @@ class JitFunction(Epochs[R]):
         return self._attempt(args, kwargs, _load, sized=False)[0].plan
 
     def variant_for(self, *args: Any, **kwargs: Any) -> Variant:
-        """Return the specialization for these arguments; trace the function if there is none."""
+        """Return the specialization for some arguments; trace the function if there is none.
+
+        Parameters
+        ----------
+        *args, **kwargs : object
+            Arguments of the function.
+        """
         return self._attempt(args, kwargs, _load, sized=False)[0]
 
     def save(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:

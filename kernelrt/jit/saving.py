@@ -146,6 +146,8 @@ def _variants(name: str, given: object) -> list[tuple[str, JitFunction[Any], Var
     if isinstance(given, tuple):
         return [(name, function, function.variant_for(*arguments))]
     variants = function.variants
+    if not variants and not function.parameter_names:
+        variants = [function.variant_for()]
     if not variants:
         raise ModelFileError(
             f"{name}: {function.name} has not been called, so there is no plan to save; call it "

@@ -250,7 +250,13 @@ class PlanAccessors(PlanCore):
         return self._memory.is_lasting()
 
     def region(self, index: int) -> ByteRange | None:
-        """Return the byte range of a buffer; None for a port and its views."""
+        """Return the byte range of a buffer; None for a port and its views.
+
+        Parameters
+        ----------
+        index : int
+            Index of the buffer.
+        """
         if self._parts.layout.root_of(index).port:
             return None
         return self._memory.region(index)

@@ -37,8 +37,23 @@ def binding() -> Any:
 
 
 def llvmlite_version() -> str:
-    """Return the version of the installed llvmlite."""
-    return str(llvmlite.__version__)
+    """Return the version of the installed llvmlite.
+
+    Raises
+    ------
+    ImportError
+        If llvmlite is missing.
+    """
+    try:
+        return str(llvmlite.__version__)
+    except ModuleNotFoundError as error:
+        if error.name != "llvmlite":
+            raise
+        raise ImportError(
+            "kernelrt needs llvmlite to compile, and it is not installed. Run `python -m pip "
+            "install llvmlite`, or open a saved model with kernelrt.load, which compiles nothing",
+            name="llvmlite",
+        ) from error
 
 
 @functools.cache
