@@ -13,8 +13,8 @@
 # A later run with the same FOLDER takes seconds to start: it downloads nothing, and builds only
 # modules whose sources changed.
 #
-# PYTEST ARGUMENTS select tests as usual (default: tests/codegen --files-in-turn). Packages that are
-# not there, such as torch, skip tests.
+# PYTEST ARGUMENTS select tests as usual (default: tests/codegen tests/saved/test_load.py
+# --files-in-turn). Packages that are not there, such as torch, skip tests.
 #
 # Ends with a line that starts with "arm64:", and the status of the tests; with 1 if modules do not
 # compile or the digits are not learnt, and with 77 if a package cannot be obtained.
@@ -37,7 +37,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ $# -gt 0 ] || set -- tests/codegen --files-in-turn
+[ $# -gt 0 ] || set -- tests/codegen tests/saved/test_load.py --files-in-turn
 if [ -z "$work" ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT

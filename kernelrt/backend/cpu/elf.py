@@ -151,8 +151,8 @@ def _add(code: bytearray, name: str, data: bytes) -> int:
                 symbol = parsed.symbols[info >> 32]
                 target = places[symbol.section] + symbol.value + addend
                 _relocate(code, parsed.machine, info & 0xFFFFFFFF, base + offset, target)
-    found = next(s for s in parsed.symbols if s.name == name and s.section in places)
-    return places[found.section] + found.value
+    defined = {s.name: places[s.section] + s.value for s in parsed.symbols if s.section in places}
+    return defined[name]
 
 
 # Relocations (System V ABI for AMD64, table 4.9; ELF for the Arm 64-bit architecture, chapter 5).

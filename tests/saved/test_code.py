@@ -1,0 +1,88 @@
+"""Machine code of kernels runs at any page: objects need no symbol and no other relocation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.saved_programs import PROGRAMS
+
+import kernelrt as krt
+from kernelrt.backend.cpu import LLVMCompiler, elf
+from kernelrt.backend.cpu.object_cache import _DIGEST, _MAGIC
+from kernelrt.backend.llvm import LLVMRenderer
+from kernelrt.device.spec import TARGETS
+from kernelrt.errors import CompileError
+from kernelrt.ir.routine import is_call
+
+
+def functions_in(data: bytes) -> list[str]:
+    """Return the names of the symbols that an object defines for others."""
+    reserved = 0xFF00
+    symbols = elf._parse(data).symbols
+    return [
+        s.name for s in symbols
+        if s.name and 0 < s.section < reserved and not s.name.startswith(".")
+    ]  # fmt: skip
+
+
+def test_every_object_in_the_cache_can_be_linked() -> None:
+    """Those that the tests before this one compiled, and those of the saved programs."""
+    program = PROGRAMS[0]()
+    program.function(*program.args)
+    folder = Path(os.environ["KERNELRT_CACHE_DIR"])
+    linked = 0
+    for path in sorted(folder.rglob("*.krto"))[:3000]:
+        data = path.read_bytes()[len(_MAGIC) + _DIGEST :]
+        if data.startswith(b"\x7fELF"):
+            names = functions_in(data)
+            code, entries = elf.flat([(name, data) for name in names[:1]])
+            assert entries[0] < len(code)
+            linked += 1
+    assert linked
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_kernels_of_every_target_can_be_linked(target: str) -> None:
+    krt.manual_seed(0)
+    spec = TARGETS[target]()
+    asts = dict.fromkeys(
+        kernel.ast
+        for make in PROGRAMS[:12]
+        for program in [make()]
+        for kernel in program.function.plan(*program.args, **program.kwargs).kernels
+        if not is_call(kernel.ast)
+    )
+    programs = [LLVMRenderer(spec).render(ast) for ast in asts]
+    compiler = LLVMCompiler(spec)
+    objects = compiler.compile_sources([(p.name, p.src) for p in programs])
+    named = [(p.name, data) for p, data in zip(programs, objects, strict=True)]
+    code, entries = elf.flat(named)
+    assert len(set(entries)) == len(named) > 20
+    assert all(entry % 4 == 0 for entry in entries)
+    assert max(entries) < len(code)
+
+
+def test_malformed_objects_are_refused() -> None:
+    src = "define void @k(ptr %bufs, ptr %vals) {\n  ret void\n}"
+    compiler = LLVMCompiler(TARGETS["x86-64"]())
+    [data] = compiler.compile_sources([("k", src)])
+    assert elf.flat([("k", data)])[1] == [0]
+    for wrong in (b"", b"\x7fELF", data[:100], data[: len(data) // 2], b"MZ" + data[2:]):
+        with pytest.raises(CompileError, match="is malformed, or not in the ELF format"):
+            elf.flat([("k", wrong)])
+    calling = "declare double @sin(double)\n" + src.replace(
+        "ret void", "%x = call double @sin(double 1.0)\n  store double %x, ptr %bufs\n  ret void"
+    )
+    [data] = compiler.compile_sources([("k", calling)])
+    with pytest.raises(CompileError, match="calls sin of the C library"):
+        elf.flat([("k", data)])
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        damaged = bytearray(data)
+        damaged[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+        with contextlib.suppress(CompileError):
+            elf.flat([("k", bytes(damaged))])
