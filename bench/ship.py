@@ -34,7 +34,7 @@ AIM = 10.0
 _FOLDER = tempfile.TemporaryDirectory(prefix="kernelrt-ship-")
 
 _PROGRAM = """
-#include "krt_model.h"
+#include "model_host.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -6,6 +6,7 @@
 #include "krt_model.h"
 
 #include "model.h"
+#include "model_host.h"
 #include "platform.h"
 
 #include <errno.h>

@@ -197,7 +197,7 @@ def _copy_sources(target: Path, names: Sequence[str]) -> None:
 def _functions(model: LoadedModel, prefix: str) -> Iterator[_Function]:
     taken = {f"{prefix}_open"}
     for described in model.describe():
-        name = _unique(f"{prefix}_{_identifier(described.name)}", taken)
+        name = _unique(f"{prefix}_{_letters(described.name)}", taken)
         names = {"model", "why", "port", "status"}
         sizes = [(size, _unique(_identifier(size), names)) for size in described.sizes]
         sides = (described.inputs, described.outputs)
@@ -261,9 +261,14 @@ def _array(content: bytes) -> Iterator[str]:
         yield "    " + ",".join(map(str, content[i : i + _BYTES_A_LINE])) + ","
 
 
+def _letters(text: str) -> str:
+    """Return `text` with characters that C identifiers may contain."""
+    return re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "model"
+
+
 def _identifier(text: str) -> str:
     """Return a C identifier that looks like `text`."""
-    found = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "model"
+    found = _letters(text)
     return f"_{found}" if found[0].isdigit() or found in _KEYWORDS else found
 
 

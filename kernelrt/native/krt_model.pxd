@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""Cython declarations of csrc/krt_model.h."""
+"""Cython declarations of csrc/krt_model.h and csrc/model_host.h."""
 
 from libc.stdint cimport int64_t
 
 from kernelrt.native.krt cimport krt_edit, krt_kernel, krt_plan, krt_status
 
-cdef extern from "krt_model.h" nogil:
+cdef extern from "model_host.h" nogil:
     ctypedef struct krt_model:
         pass
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.saved_programs import PROGRAMS, normal
+from support.skip_list import lack
 
 import kernelrt as krt
 from kernelrt import nn
@@ -188,6 +189,43 @@ def test_exported_sources_build_and_run(compiler: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     add(normal(4, 3))
     assert done.stdout == bytes_of((scaled(normal(4, 3), 3.0), add(normal(4, 3))))
+
+
+def test_a_cpp_program_uses_the_headers(tmp_path: Path) -> None:
+    compiler = os.environ.get("CXX", "c++")
+    if shutil.which(compiler) is None:
+        lack("a C++ compiler")
+    file, folder = tmp_path / "net.krt", tmp_path / "out"
+    krt.save(file, double=(krt.jit(lambda x: x * 2), normal(4)))
+    assert main(["export", str(file), "--c", str(folder)]) == 0
+    (folder / "main.cpp").write_text(
+        """
+        #include "net.h"
+        #include <cstdio>
+        int main()
+        {
+            krt_message why;
+            krt_model *model = nullptr;
+            float x[4], y[4];
+            if (net_open(&model, &why) || std::fread(x, 4, 4, stdin) != 4
+                || net_double(model, x, y, &why))
+                return std::puts(why.text);
+            std::fwrite(y, 4, 4, stdout);
+            krt_model_close(model);
+        }
+        """
+    )
+    files = [folder / "net.c", *folder.glob("kernelrt/*.c")]
+    subprocess.run([CC, *WARNINGS, "-O1", f"-I{folder}", "-c", *files], cwd=tmp_path, check=True)
+    options = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{folder}"]
+    objects = tmp_path.glob("*.o")
+    target = tmp_path / "run"
+    command = [compiler, *options, folder / "main.cpp", *objects, "-lm", "-o", target]
+    subprocess.run(command, check=True)
+    done = subprocess.run(
+        [str(target)], input=normal(4).tobytes(), capture_output=True, check=False
+    )
+    assert done.stdout == (normal(4) * 2).tobytes()
 
 
 def test_bad_input_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

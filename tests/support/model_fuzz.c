@@ -2,8 +2,8 @@
  *
  * Half of the copies have checksums that fit, so that the checks behind them are reached. Copies
  * that open are described, their sizes are set and errors are explained; they are not run. */
-#include "krt_model.h"
 #include "model.h"
+#include "model_host.h"
 #include "routines.h"
 
 #include <stdio.h>
