@@ -66,7 +66,7 @@ class _Lazy(Module):
     def reset_parameters(self) -> None:
         """Do nothing: there are no parameters yet."""
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Create the parameters for inputs like `input`, and return the result for it.
 
         The shapes are those of the layer that this one becomes.
@@ -91,19 +91,19 @@ class _Lazy(Module):
                 f"input: {name} cannot infer its input size from shape {format_shape(input.dims)}, "
                 f"which has no axis {axis}"
             )
-        (args, kwargs), kind = self._arguments, type(self)
+        (given, options), kind = self._arguments, type(self)
         plain: Any = self._becomes
         held = dict(self.__dict__)
         try:
             del self._arguments
             later = self.__dict__.pop(tree.UNMADE)
             self.__class__ = plain
-            plain.__init__(self, input.shape[axis], *args, **kwargs)
+            plain.__init__(self, input.shape[axis], *given, **options)
             if "dtype" in later:
                 self.to(later["dtype"])
             if "requires_grad" in later:
                 self.requires_grad_(later["requires_grad"])
-            return self.forward(input)
+            return self.forward(input, *args, **kwargs)
         except BaseException:
             self.__class__ = kind
             self.__dict__.clear()

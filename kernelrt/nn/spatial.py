@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import format_shape, same
+from kernelrt.ir.shape import difference, format_shape, format_size, prod, same, total
 from kernelrt.nn import init
 from kernelrt.nn.layers import bias_bound, parameter, positive
 from kernelrt.nn.module import Module
-from kernelrt.tensor.nodes.arguments import whole
+from kernelrt.tensor.nodes.arguments import size_of, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kernelrt.tensor import Tensor
 
@@ -364,13 +364,49 @@ class _TransposedConvolution(_Convolution):
                     f"{apart}, not {more}"
                 )
 
+    def _padding_for(self, x: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
+        """Return the output padding that gives `output_size`."""
+        if output_size is None:
+            return self.output_padding
+        first = x.ndim - self._axes
+        given = output_size if isinstance(output_size, tuple | list) else ()
+        if len(given) not in (self._axes, x.ndim):
+            raise ShapeError(
+                f"output_size: expected a list or tuple of the sizes {self._names}, or of all "
+                f"{x.ndim} sizes of the result, not {output_size!r}"
+            )
+        padding = []
+        for size, old, step, around, apart, taps in zip(
+            given[len(given) - self._axes :], x.dims[first:], self.stride, self.padding,
+            self.dilation, self.kernel_size, strict=True,
+        ):  # fmt: skip
+            wanted = size_of(size, "output_size")
+            least = total((prod((old, step)), apart * (taps - 1) + 1 - step - 2 * around))
+            more = difference(wanted, least)
+            if not isinstance(more, int):
+                raise ShapeError(
+                    f"output_size: whether {format_size(wanted)} is in the range from "
+                    f"{format_size(least)} to {format_size(total((least, step - 1)))} is known "
+                    "only at run time; leave the axis out of jit(dynamic=...)"
+                )
+            if not 0 <= more < step:
+                raise ShapeError(
+                    f"output_size: expected a size from {format_size(least)} to "
+                    f"{format_size(total((least, step - 1)))} for an input axis of "
+                    f"{format_size(old)} elements and stride {step}, not {format_size(wanted)}"
+                )
+            padding.append(more)
+        return tuple(padding)
+
 
 class ConvTranspose2d(_TransposedConvolution):
     """Apply a two-dimensional transposed convolution to images.
 
     Maps ``(batch, in_channels, rows, columns)`` to ``(batch, out_channels, rows', columns')``; the
     batch may be missing. An axis of n elements becomes one of ``(n - 1) * stride - 2 * padding +
-    dilation * (kernel_size - 1) + 1 + output_padding``.
+    dilation * (kernel_size - 1) + 1 + output_padding``. A call may choose the
+    result's size instead of `output_padding`, with ``output_size=(rows', columns')`` or the whole
+    shape. Each size may be up to ``stride - 1`` above the size without `output_padding`.
 
     Parameters
     ----------
@@ -404,7 +440,8 @@ class ConvTranspose2d(_TransposedConvolution):
     ------
     ShapeError
         A size is too small, a number of channels is not a multiple of `groups`, or `output_padding`
-        is too large; in a call: the input has other axes or channels.
+        is too large; in a call: the input has other axes or channels, or `output_size` is out of
+        range.
     DTypeError
         `dtype` is not a floating-point dtype.
 
@@ -413,24 +450,26 @@ class ConvTranspose2d(_TransposedConvolution):
     >>> layer = krt.nn.ConvTranspose2d(8, 3, kernel_size=4, stride=2, padding=1)
     >>> layer(krt.ones(5, 8, 14, 14)).shape, layer.weight.shape
     ((5, 3, 28, 28), (8, 3, 4, 4))
+    >>> layer(krt.ones(5, 8, 14, 14), output_size=(29, 28)).shape
+    (5, 3, 29, 28)
     """
 
     _axes, _names = 2, "rows, columns"
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Map ``(batch, in_channels, rows, columns)`` to ``(batch, out_channels, ...)``."""
         self._check_input(input)
+        more = self._padding_for(input, output_size)
         return input.conv_transpose2d(
-            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
-            self.dilation,
-        )  # fmt: skip
+            self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
+        )
 
 
 class ConvTranspose1d(_TransposedConvolution):
     """Apply a one-dimensional transposed convolution to sequences.
 
     Maps ``(batch, in_channels, length)`` to ``(batch, out_channels, length')``; the batch may be
-    missing. :class:`ConvTranspose2d` gives the size and describes the errors.
+    missing. :class:`ConvTranspose2d` gives the size, describes `output_size` and the errors.
 
     Parameters
     ----------
@@ -468,13 +507,13 @@ class ConvTranspose1d(_TransposedConvolution):
 
     _axes, _names = 1, "length"
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Map ``(batch, in_channels, length)`` to ``(batch, out_channels, length')``."""
         self._check_input(input)
+        more = self._padding_for(input, output_size)
         return input.conv_transpose1d(
-            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
-            self.dilation,
-        )  # fmt: skip
+            self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
+        )
 
 
 class ConvTranspose3d(_TransposedConvolution):
@@ -482,7 +521,7 @@ class ConvTranspose3d(_TransposedConvolution):
 
     Maps ``(batch, in_channels, depth, rows, columns)`` to
     ``(batch, out_channels, depth', rows', columns')``; the batch may be missing.
-    :class:`ConvTranspose2d` gives the sizes and describes the errors.
+    :class:`ConvTranspose2d` gives the sizes, describes `output_size` and the errors.
 
     Parameters
     ----------
@@ -520,10 +559,10 @@ class ConvTranspose3d(_TransposedConvolution):
 
     _axes, _names = 3, "depth, rows, columns"
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Map ``(batch, in_channels, depth, rows, columns)`` to ``(batch, out_channels, ...)``."""
         self._check_input(input)
+        more = self._padding_for(input, output_size)
         return input.conv_transpose3d(
-            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
-            self.dilation,
-        )  # fmt: skip
+            self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
+        )

@@ -119,6 +119,20 @@ def test_sizes_may_be_zero(name):
             assert got.tolist() == want.tolist()
 
 
+DOUBLE = krt.nn.ConvTranspose1d(3, 2, 2, stride=2)
+
+
+def test_the_size_of_a_transposed_convolution_may_follow_the_input():
+    plan = krt.jit(
+        lambda x: DOUBLE(x.T[None], output_size=[2 * x.shape[0] + 1]), dynamic={"x": {0: N}}
+    )
+    for size in (4, 11):
+        x = krt.randn(size, 3)
+        got, want = plan(x).numpy(), DOUBLE(x.T[None], [2 * size + 1]).detach().numpy()
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+    assert plan.retraces == 0
+
+
 def longer(x):
     return krt.cat([x, krt.ones(1, 3)])
 
@@ -142,6 +156,10 @@ OPEN = {
         longer(x).T[None], 2),
     r"output_size: .* not n \+ 1, which is known only at run time": lambda x: adaptive_avg_pool1d(
         x[None], x.shape[0] + 1),
+    r"output_size: whether 9 is in the range from n \* 2 to \(n \* 2\) \+ 1 is known only": lambda x:
+        DOUBLE(x.T[None], output_size=[9]),
+    r"from n \* 2 to \(n \* 2\) \+ 1 for an input axis of n .* stride 2, not \(n \* 2\) \+ 2":
+        lambda x: DOUBLE(x.T[None], output_size=[2 * x.shape[0] + 2]),
 }  # fmt: skip
 
 

@@ -351,7 +351,7 @@ def test_tensors_are_called_as_in_torch():
         wanted, found = (list(inspect.signature(k.forward).parameters) for k in (theirs, ours))
         if not {"args", "kwargs"} & {*wanted, *found}:
             known.add(name)
-            assert [n for n in wanted if n not in found] in ([], ["output_size"]), name
+            assert [n for n in wanted if n not in found] == [], name
     assert len(known) > 120
 
 

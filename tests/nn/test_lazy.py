@@ -54,6 +54,15 @@ def test_they_become_plain_layers(name, args, options, shape):
     np.testing.assert_allclose(ours(krt.tensor(x)).detach().numpy(), wanted, atol=1e-5, rtol=1e-4)
 
 
+def test_the_first_call_may_choose_the_size():
+    layer = nn.LazyConvTranspose2d(4, 3, stride=2)
+    with pytest.raises(ShapeError, match="output_size"):
+        layer(krt.ones(2, 3, 5, 5), (13, 11))
+    assert layer.has_uninitialized_params()
+    assert layer(krt.ones(2, 3, 5, 5), output_size=(12, 11)).shape == (2, 4, 12, 11)
+    assert layer(krt.ones(2, 3, 5, 5), (11, 12)).shape == (2, 4, 11, 12)
+
+
 def test_networks_of_lazy_layers_learn():
     net = nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(1))
     x, y = krt.randn(16, 3), krt.randn(16, 1)

@@ -212,6 +212,15 @@ def test_what_is_refused():
         (ShapeError, "expected 12 windows", lambda: nn.functional.fold(krt.ones(4, 3), (4, 5), 2)),
         (ShapeError, "output_size: expected sizes above 6",
          lambda: x.max_unpool1d(krt.zeros(2, 3, 4, dtype="int64"), 2, output_size=[5])),
+        (ShapeError, r"output_size: expected a list or tuple of the sizes length, or of all 3 sizes",
+         lambda: nn.ConvTranspose1d(3, 1, 2, 2)(x, 8)),
+        (ShapeError, r"output_size: .* not \[1, 8\]",
+         lambda: nn.ConvTranspose1d(3, 1, 2, 2)(x, [1, 8])),
+        (ShapeError, "size from 8 to 9 for an input axis of 4 elements and stride 2, not 7",
+         lambda: nn.ConvTranspose1d(3, 1, 2, 2)(x, [7])),
+        (ShapeError, "output_size: .* from 8 to 9 .* not 10",
+         lambda: nn.ConvTranspose1d(3, 1, 2, 2)(x, (2, 1, 10))),
+        (DTypeError, "output_size", lambda: nn.ConvTranspose1d(3, 1, 2, 2)(x, [8.0])),
         (ShapeError, "dropout1d: expected 2 or 3 axes", lambda: nn.Dropout1d()(krt.ones(3))),
     ):  # fmt: skip
         with pytest.raises(error, match=match):

@@ -68,6 +68,14 @@ def _sized(k: Any, layer: Any, x: Any) -> Any:
     return layer(values, places, output_size=tuple(x.shape))
 
 
+def _near(k: Any, layer: Any, x: Any) -> Any:
+    """Results of the least and of the greatest size, given as sizes and as a whole shape."""
+    layer.output_padding = (0,) * (x.ndim - 2)
+    least = layer(x)
+    sizes = [n + s - 1 for n, s in zip(least.shape[2:], layer.stride)]
+    return layer(x, output_size=least.shape), layer(x, sizes), layer(x[0], [9, *sizes])
+
+
 def _lengths(k: Any, layer: Any, x: Any, y: Any) -> Any:
     return layer(x.log_softmax(-1), y, k.tensor([9, 8]), k.tensor([3, 2]))
 
@@ -235,6 +243,9 @@ CONVOLUTIONS = [
         """,
         VOLUME,
     ),
+    Layer("nn.ConvTranspose1d(4, 2, 3, 4, 1, 2)", (LINE,), _near),
+    Layer("nn.ConvTranspose2d(4, 6, (3, 2), (2, 3), (1, 0), 0, 2, False, (2, 1))", (IMAGE,), _near),
+    Layer("nn.ConvTranspose3d(4, 3, 3, (1, 2, 3), 1)", (VOLUME,), _near),
 ]
 
 POOLING = [
