@@ -640,8 +640,7 @@ class _Parameters(type):
         if data is None:
             data = tensor([])
         value = data.detach() if isinstance(data, Tensor) else data
-        made = tensor(value, requires_grad=True)
-        return made if requires_grad else made.requires_grad_(False)
+        return tensor(value)._become_parameter(requires_grad)  # noqa: SLF001 - a new tensor
 
 
 class Parameter(Tensor, metaclass=_Parameters):
@@ -655,12 +654,12 @@ class Parameter(Tensor, metaclass=_Parameters):
     data : Tensor or array_like, optional
         Values, which are copied; by default no elements.
     requires_grad : bool, default True
-        False makes a frozen parameter.
+        False makes a frozen parameter, which may have any dtype.
 
     Raises
     ------
     GradientError
-        `data` does not have a floating-point dtype.
+        `requires_grad` is True, and `data` does not have a floating-point dtype.
 
     Examples
     --------

@@ -78,6 +78,5 @@ def _held(owner: object) -> list[tuple[Any, Any]]:
 def _in_type(value: Tensor, dtype: DType) -> Tensor:
     if not is_parameter(value):
         return value.detach().cast(dtype).clone().realize()
-    trained = value.requires_grad
-    new = tensor(value.detach().cast(dtype), requires_grad=True)
-    return new if trained else new.requires_grad_(False)
+    new = tensor(value.detach().cast(dtype))
+    return new._become_parameter(value.requires_grad)  # noqa: SLF001 - a new tensor

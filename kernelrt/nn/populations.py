@@ -407,6 +407,5 @@ def _copied(like: Tensor, content: np.ndarray[Any, Any], shape: tuple[int, ...])
     buffer.content()[...] = content
     made = Tensor._over(buffer, shape)  # noqa: SLF001 - makes a tensor with its own memory
     if is_parameter(like):
-        made.requires_grad_()
-        made.requires_grad_(like.requires_grad)
+        made._become_parameter(like.requires_grad)  # noqa: SLF001 - a new tensor
     return made

@@ -92,7 +92,7 @@ class TensorBase(LazyHandle):
     )  # fmt: skip
 
     _born: Trace | None
-    _former: Leaf  # the former tag, set by requires_grad_(False)
+    _former: Leaf  # tag that a frozen parameter had, or has when it requires a gradient
     _grad: Self | GradientBuffer | ConsumedGradient | None
     _handles: weakref.WeakValueDictionary[int, TensorBase]  # live `.data` tensors, by identity
     _home: GradientBuffer  # set once a plan has stored a gradient
@@ -532,6 +532,13 @@ class TensorBase(LazyHandle):
             leaf = getattr(self, "_former", None) or Leaf()
             state.leaves[id(leaf)] = self  # first: the tensor is looked up by its tag
             self._become(leaf)
+        return self
+
+    def _become_parameter(self, requires_grad: bool) -> Self:
+        """Make this new tensor a parameter. Without a gradient, it may have any dtype."""
+        if requires_grad:
+            return self.requires_grad_()
+        self._former = Leaf()
         return self
 
     def _become(self, leaf: Leaf | None) -> None:

@@ -599,11 +599,10 @@ class Tensor(
         assert buffer is not None
         twin = self._over(copy.copy(buffer), tuple(self._shape or ()))
         if self._is_parameter:
-            twin.requires_grad_()
+            twin._become_parameter(self.requires_grad)
             held = cast("Self | gradient_state.ConsumedGradient | None", gradient_state.find(self))
             spent = isinstance(held, gradient_state.ConsumedGradient)
             twin._grad = held if spent else copy.deepcopy(held, memo)
-            twin.requires_grad_(self.requires_grad)
         if isinstance(known := self._lineage, Severed):
             twin._plain, twin._uop = False, mark(twin._uop, known)
         memo[id(self)] = twin
@@ -612,7 +611,7 @@ class Tensor(
 
 def _frozen(data: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
     """Restore a parameter that was pickled while it was frozen."""
-    return Tensor(data, dtype, requires_grad=True).requires_grad_(False)
+    return Tensor(data, dtype)._become_parameter(False)
 
 
 _backward = gradient.backward

@@ -8,10 +8,13 @@ from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import DTypeError, StateError
+
+torch = Package("torch")
 
 
 class Block(nn.Module):
@@ -137,6 +140,34 @@ def test_a_frozen_parameter_that_was_not_computed_yet_stays_one() -> None:
     assert w.tolist() == [2, 2, 2]
     assert nn.parameters([w]) == [w]
     assert w.requires_grad_().requires_grad
+
+
+def test_frozen_parameters_of_integers_are_those_of_torch() -> None:
+    found = []
+    for lib in (krt, torch):
+        model = lib.nn.Linear(2, 3)
+        model.codes = lib.nn.Parameter(lib.tensor([3, -4], dtype=lib.int8), requires_grad=False)
+        model.mask = lib.nn.Parameter(lib.tensor([True, False]), requires_grad=False)
+        loaded = lib.nn.Linear(2, 3)
+        loaded.codes = lib.nn.Parameter(lib.zeros(2, dtype=lib.int8), requires_grad=False)
+        loaded.mask = lib.nn.Parameter(lib.zeros(2, dtype=lib.bool), requires_grad=False)
+        loaded.load_state_dict(model.state_dict())
+        pickled = pickle.loads(pickle.dumps(model))  # noqa: S301 - our own bytes
+        copied = copy.deepcopy(model)
+        narrow, wide = copy.deepcopy(model).half(), copy.deepcopy(model).to(lib.float64)
+        models = [model, copied, pickled, loaded, narrow, wide]
+        found.append([
+            [
+                (name, str(p.dtype).split(".")[-1], p.requires_grad, tuple(p.shape))
+                for name, p in each.named_parameters()
+            ] + [list(each.state_dict()), each.codes.tolist(), each.mask.tolist()]
+            for each in models
+        ])  # fmt: skip
+        with pytest.raises(RuntimeError, match="require"):
+            model.codes.requires_grad_()
+        with pytest.raises(RuntimeError, match="require"):
+            lib.nn.Parameter(model.codes)
+    assert found[0] == found[1]
 
 
 def test_results_of_what_is_frozen_are_no_parameters() -> None:

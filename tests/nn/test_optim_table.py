@@ -81,7 +81,8 @@ def has_gradient(step: int, i: int) -> bool:
 
 def ours(make, dtype: str, jitted: bool, shapes: tuple = SHAPES) -> list[np.ndarray]:
     params = [krt.tensor(p, dtype=dtype, requires_grad=True) for p in start(shapes)]
-    opt = make(params)
+    still = nn.Parameter(krt.ones(3, 2, dtype=krt.int8), requires_grad=False)
+    opt = make([*params, still])
 
     def step(everything, *grads):
         for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
@@ -91,6 +92,8 @@ def ours(make, dtype: str, jitted: bool, shapes: tuple = SHAPES) -> list[np.ndar
     run = krt.jit(step) if jitted else step
     for k in range(STEPS):
         run(has_gradient(k, 1), *(krt.tensor(g, dtype=dtype) for g in gradients(k, shapes)))
+    assert still.tolist() == [[1, 1]] * 3
+    assert still.grad is None
     return [p.numpy() for p in params]
 
 

@@ -41,6 +41,15 @@ def same(ours, theirs, **options):
     )
 
 
+@pytest.mark.parametrize("leave", [False, True])
+def test_frozen_tensors_stay_frozen_parameters(leave):
+    layer = nn.Linear(3, 3).requires_grad_(False)
+    parametrize.register_parametrization(layer, "weight", Symmetric())
+    layer.weight = krt.eye(3)
+    parametrize.remove_parametrizations(layer, "weight", leave_parametrized=leave)
+    assert {n for n, p in layer.named_parameters() if not p.requires_grad} == {"weight", "bias"}
+
+
 def test_a_tensor_is_computed_and_assigned():
     layer = nn.Linear(3, 3)
     before = layer.weight

@@ -137,11 +137,15 @@ def test_frozen_parameters_stay_frozen():
     def make():
         made = mlp()
         made[0].requires_grad_(False)
+        made[0].codes = nn.Parameter(krt.tensor([3]), requires_grad=False)
         return made
 
     pop = nn.stack_modules(make, N)
-    assert [p.requires_grad for p in pop.parameters()] == [False, False, True, True]
-    assert [p.requires_grad for p in pop.member(0).parameters()] == [False, False, True, True]
+    assert [p.requires_grad for p in pop.parameters()] == [False, False, False, True, True]
+    one = pop.member(0)
+    assert [p.requires_grad for p in one.parameters()] == [False, False, False, True, True]
+    assert one[0].codes.tolist() == [3]
+    assert one[0].codes.dtype is krt.int64
 
 
 def pair(*, tied):

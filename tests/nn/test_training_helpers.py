@@ -157,6 +157,7 @@ WAYS = {
 def test_averages_are_those_of_torch(way, jitted):
     model, peer = nn.Linear(3, 2), torch.nn.Linear(3, 2)
     nn.load_state_dict(model, peer.state_dict())
+    model.codes = nn.Parameter(krt.tensor([3]), requires_grad=False)  # torch averages no integers
     mine = swa_utils.AveragedModel(model, **WAYS[way][0])
     other = torch.optim.swa_utils.AveragedModel(peer, **WAYS[way][1])
     update = krt.jit(lambda: mine.update_parameters(model)) if jitted else (
@@ -175,7 +176,13 @@ def test_averages_are_those_of_torch(way, jitted):
     np.testing.assert_allclose(mine(krt.tensor(x)).numpy(),
                                other(torch.tensor(x)).detach().numpy(), rtol=1e-5)  # fmt: skip
     assert "n_averaged" in mine.state_dict()
-    assert {n.removeprefix("module.") for n, _ in mine.named_parameters()} == {"weight", "bias"}
+    assert {n.removeprefix("module.") for n, _ in mine.named_parameters()} == {
+        "weight", "bias", "codes"
+    }  # fmt: skip
+    assert mine.module.codes.tolist() == [3]
+    model.codes.fill_(5)
+    update()
+    assert mine.module.codes.tolist() == [5]
 
 
 @pytest.mark.parametrize("options", [{}, {"anneal_strategy": "linear", "anneal_epochs": 7},

@@ -266,7 +266,7 @@ def _split(model: Module, *, both: bool) -> tuple[Named, Named]:
     averaged: Named = []
     copied: Named = []
     for name, held in found.values():
-        mixes = is_parameter(held) or (both and held.dtype.is_float)
+        mixes = held.dtype.is_float and (both or is_parameter(held))
         (averaged if mixes else copied).append((name, held))
     return averaged, copied
 

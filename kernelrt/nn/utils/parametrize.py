@@ -175,7 +175,9 @@ def _own(part: Tensor, like: Tensor, *, alone: bool) -> Tensor:
         with no_grad():
             return like.assign(part)  # keep the tensor, which an optimizer may hold
     made = part.detach().clone()
-    return made.requires_grad_(like.requires_grad) if is_parameter(like) else made
+    if is_parameter(like):
+        made._become_parameter(like.requires_grad)  # noqa: SLF001 - a new tensor
+    return made
 
 
 def _lists(module: Module) -> dict[str, ParametrizationList]:
@@ -334,7 +336,7 @@ def remove_parametrizations(
         with no_grad():
             value = made().detach().clone()
         if is_parameter(original):
-            value.requires_grad_(original.requires_grad)
+            value._become_parameter(original.requires_grad)  # noqa: SLF001 - a new tensor
     elif len(made.originals) > 1:
         raise StateError(
             "leave_parametrized: expected True, because the tensor is computed from several "
