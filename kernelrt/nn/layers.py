@@ -22,7 +22,7 @@ __all__ = ["Flatten", "Identity", "LayerNorm", "Linear", "Unflatten"]
 
 def positive(name: str, value: object) -> int:
     """Return `value` as a positive int, or raise an error that names the argument."""
-    number = whole(index_of(value))
+    number = whole(index_of(value, name))
     if number is None:
         raise DTypeError(f"{name}: expected an int, not {type(value).__name__}")
     if number < 1:

@@ -18,6 +18,10 @@ def _jitted(call):
     return krt.jit(lambda x: (call(x), x)[1])(krt.ones(2))
 
 
+def _counted(call):
+    return krt.jit(lambda n: (call(n), n)[1])(krt.tensor(2))
+
+
 @pytest.mark.parametrize(("call", "kind", "text"), [
     (lambda: krt.optim.Adam(LAYER.parameters(), learning_rate=1e-3), krt.UnknownNameError,
      "Adam: unknown option 'learning_rate', expected one of lr, betas, .*; did you mean lr\\?"),
@@ -30,6 +34,22 @@ def _jitted(call):
     (lambda: krt.jit(LAYER).nothing_like_it, AttributeError, "no attribute 'nothing_like_it'$"),
     (lambda: _jitted(lambda x: f"{x.sum():.3f}"), krt.JitError, r"^format\(\) reads a value"),
     (lambda: _jitted(lambda x: f"{x:.3f}"), krt.JitError, r"^format\(\) reads a value"),
+    (lambda: _counted(lambda n: X[:n]), krt.JitError,
+     r"^index: using a tensor as the start or end of a slice reads .*x\[:, i\].*index_copy_.*arange"),
+    (lambda: _counted(lambda n: X[::n]), krt.JitError, "tensor as the step of a slice reads"),
+    (lambda: _counted(lambda n: X.clone()[:, n : n + 1].zero_()), krt.JitError,
+     r"tensor as the start or end of a slice .*x\[:, i\] = value"),
+    (lambda: _counted(lambda n: krt.zeros(3, n)), krt.JitError,
+     r"^shape: using a tensor as a size or a position .*x\.shape\[0\].*a Python int"),
+    (lambda: _counted(lambda n: X.narrow(0, n, 1)), krt.JitError,
+     "^start, length: using a tensor as a size or a position .*index_select"),
+    (lambda: _counted(krt.arange), krt.JitError, "^end: using a tensor as a size or a position"),
+    (lambda: _counted(X.tensor_split), krt.JitError, "^indices_or_sections: using a tensor as an"),
+    (lambda: _counted(X.topk), krt.JitError,
+     "^k: using a tensor as an int reads a value .*yet; pass a Python int, which makes a new plan"),
+    (lambda: _counted(lambda n: range(n)), krt.JitError, r"^index\(\) .*where\(\)"),
+    (lambda: krt.vmap(lambda n: X[:n])(krt.arange(2)), krt.JitError,
+     "start or end of a slice reads a value in a function that vmap .*arange"),
     (lambda: f"{X:.3f}", krt.ScalarError, r"format: '\.3f' .*shape \(3, 4\); .*tolist"),
     (lambda: X.masked_fill(X, 0), krt.DTypeError, "masked_fill: mask: expected bools, not float32"),
     (lambda: F.mse_loss(X, None), krt.DTypeError,

@@ -72,7 +72,7 @@ def _near(k: Any, layer: Any, x: Any) -> Any:
     """Results of the least and of the greatest size, given as sizes and as a whole shape."""
     layer.output_padding = (0,) * (x.ndim - 2)
     least = layer(x)
-    sizes = [n + s - 1 for n, s in zip(least.shape[2:], layer.stride)]
+    sizes = [n + s - 1 for n, s in zip(least.shape[2:], layer.stride, strict=True)]
     return layer(x, output_size=least.shape), layer(x, sizes), layer(x[0], [9, *sizes])
 
 

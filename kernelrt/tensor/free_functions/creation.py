@@ -22,7 +22,9 @@ from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.eager import shared_memory
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import (
+    SIZE,
     check_sizes,
+    index_of,
     integer,
     lacking,
     real,
@@ -712,6 +714,7 @@ def _number(value: Any) -> Any:
 
 def _end(value: Any, name: str) -> Any:
     """Return `value` as a finite number or an integer expression of Variables."""
+    value = index_of(value, name, SIZE)
     if isinstance(value, TensorBase) and not value.ndim:
         value = value.item()  # type: ignore[attr-defined]
     number = _number(value)

@@ -575,7 +575,8 @@ class ArrangingMethods(_Below):
         size = self.dims[axis]
         given: Any = indices_or_sections
         if isinstance(given, TensorBase):
-            given = given.tolist()  # type: ignore[attr-defined]
+            name = "indices_or_sections"
+            given = given.tolist() if given.ndim else index_of(given, name)  # type: ignore[attr-defined]
         number = whole(given)
         if number is not None:
             if number < 1:
@@ -597,7 +598,7 @@ class ArrangingMethods(_Below):
         )
 
     def _split_evenly(self, given: Any, dim: int, name: str) -> tuple[Self, ...]:
-        number = whole(index_of(given))
+        number = whole(index_of(given, "indices_or_sections"))
         if number is not None and number > 0:
             size = self.dims[dim]
             each = build.quotient(size, number)

@@ -162,11 +162,14 @@ class ConversionMethods(_Below):
         """
         return self._python("item()")
 
-    def _python(self, asked: str) -> Any:
-        """Return the only element as a Python number; `asked` names the caller in errors."""
+    def _python(self, asked: str, *instead: str) -> Any:
+        """Return the only element as a Python number.
+
+        `asked` names the caller in errors, and `instead` says what it can do in a trace.
+        """
         if is_tracing():
             self._take_by_value()
-        forbid(asked)
+        forbid(asked, *instead)
         if self._uop is not None:
             self._realized()
         value = self._only()
@@ -396,11 +399,15 @@ class ConversionMethods(_Below):
         return builtins.int(self._python("int()"))
 
     def __index__(self) -> builtins.int:
+        return self._as_index("index() (called by range() and list indexing)")
+
+    def _as_index(self, asked: str, *instead: str) -> builtins.int:
+        """Return the only element as an int; see :meth:`_python`."""
         if not self.dtype.is_int:
             raise DTypeError(f"index: expected an integer tensor, not {self.dtype.name}")
         if is_tracing() and not self.ndim and (found := known(self)) is not None:
             return builtins.int(found)
-        return builtins.int(self._python("index() (called by range() and list indexing)"))
+        return builtins.int(self._python(asked, *instead))
 
     def __format__(self, spec: str) -> str:
         if not spec and (self.ndim or is_tracing()):

@@ -165,7 +165,7 @@ class IndexingMethods(_Below):
 
     def _slice(self, axis: int, item: slice) -> Self:
         size = self.dims[axis]
-        step = 1 if item.step is None else index_of(item.step)
+        step = 1 if item.step is None else index_of(item.step, "index", "the step of a slice")
         if not isinstance(step, int | np.integer) or step == 0:
             raise ShapeError(f"index: expected a nonzero integer as slice step, not {item.step!r}")
         step, back = abs(int(step)), bool(step < 0)

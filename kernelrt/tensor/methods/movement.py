@@ -763,7 +763,7 @@ class MovementMethods(_Below):
         """
         axis = own_axis(dim, self.ndim)
         size = self.dims[axis]
-        step = whole(index_of(split_size))
+        step = whole(index_of(split_size, "split_size"))
         if step is not None:
             if step < 1:
                 raise ShapeError(f"split_size: expected at least 1, not {step}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -33,9 +32,9 @@ else:
     masked = Module("kernelrt.tensor.methods.masked")
     tensor_module = Module("kernelrt.tensor.tensor")
 
-__all__ = ["PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "check_sizes", "flag",
-           "index_of", "integer", "lacking", "own_axis", "per_axis", "python_number", "real",
-           "shape_of", "size_of", "sized", "sized_after", "take_by_value", "tensor_of",
+__all__ = ["SIZE", "PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "check_sizes",
+           "flag", "index_of", "integer", "lacking", "own_axis", "per_axis", "python_number",
+           "real", "shape_of", "size_of", "sized", "sized_after", "take_by_value", "tensor_of",
            "type_of_to", "whole"]  # fmt: skip
 
 _INTEGERS = (int, np.integer)
@@ -53,21 +52,35 @@ def whole(value: object) -> int | None:
     return int(value)
 
 
-def index_of(value: object) -> object:
+SIZE: Final = "a size or a position"
+"""What :func:`index_of` calls the elements of shapes, and similar numbers."""
+#: What to do in a traced function, instead of passing a tensor as an int.
+_INT_INSTEAD: Final = "pass a Python int, which makes a new plan for each value"
+#: The same, where the int is a size or a position in an axis.
+_PLACE_INSTEAD: Final = (
+    "index with the tensor, as in x[:, i] and x[:, i] = value, or with index_select() and "
+    "index_copy_(); or keep the whole axis, and mask it with kernelrt.arange(size) < n; or pass a "
+    f"size such as x.shape[0], whose axis can be dynamic; or {_INT_INSTEAD}"
+)
+
+
+def index_of(value: object, name: str, place: str = "") -> object:
     """Return an integer tensor without axes as an int, and other values unchanged.
 
-    As with ``range()``, the value must be known: in a traced function a tensor raises JitError.
+    As with ``range()``, the value must be known: in a traced function a tensor raises JitError,
+    which names the argument. `place` says what the int is if it is a size or a position.
     """
     if isinstance(value, LazyHandle):
         tensor: Any = value
         if tensor.dtype.is_int and tensor.ndim == 0:
-            return operator.index(tensor)
+            asked = f"{name}: using a tensor as {place or 'an int'}"
+            return tensor._as_index(asked, _PLACE_INSTEAD if place else _INT_INSTEAD)
     return value
 
 
 def integer(value: object, name: str, least: int | None = None) -> int:
     """Return `value` as an int; raise an error if it is not an int, or below `least`."""
-    number = whole(index_of(value))
+    number = whole(index_of(value, name))
     if number is None:
         raise DTypeError(f"{name}: expected an int, not {type(value).__name__} ({value!r})")
     if least is not None and number < least:
@@ -191,7 +204,7 @@ def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
     """Return an axis counted from the front; raise AxisError if it is out of range."""
     if type(dim) is int and -ndim <= dim < ndim:
         return dim % ndim
-    dim = index_of(dim)
+    dim = index_of(dim, name)
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
         raise DTypeError(f"{name}: expected an int, not {type(dim).__name__}")
     limit = max(ndim, 1)
@@ -234,7 +247,7 @@ def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
             out.append(expression(d, name))
         elif isinstance(d, int | np.integer) and not isinstance(d, bool):
             out.append(int(d))
-        elif (number := whole(index_of(d))) is not None:
+        elif (number := whole(index_of(d, name, SIZE))) is not None:
             out.append(number)
         else:
             raise DTypeError(
@@ -279,7 +292,7 @@ def per_axis(value: object, n: int, name: str, *, least: int = 0) -> tuple[int, 
         given *= n
     values: tuple[int, ...] = ()
     for v in given:
-        number = whole(index_of(v))
+        number = whole(index_of(v, name))
         if number is None:
             raise DTypeError(f"{name}: expected integers, not {type(v).__name__}")
         values += (number,)

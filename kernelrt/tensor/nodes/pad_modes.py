@@ -39,7 +39,7 @@ def padded(x: UOp, pad: Sequence[object], mode: str) -> UOp:
         )
     widths = []
     for width in pad:
-        number = whole(index_of(width))
+        number = whole(index_of(width, "pad"))
         if number is None:
             raise DTypeError(f"pad: mode {mode!r} expects ints, not {type(width).__name__}")
         widths.append(number)

@@ -253,7 +253,7 @@ def limit(item: object, default: Dim, size: Dim, axis: int, *, back: bool = Fals
                 "the size"
             )
         return end
-    item = index_of(item)
+    item = index_of(item, "index", "the start or end of a slice")
     if isinstance(item, bool) or not isinstance(item, int | np.integer):
         raise DTypeError(
             f"index: expected integers as the ends of a slice, not {type(item).__name__}"

@@ -662,7 +662,7 @@ def randint(
         low, high = 0, low
     if size is None:
         raise DTypeError("size: expected a shape for the result, as in randint(10, (3,)), not None")
-    first, limit = whole(index_of(low)), whole(index_of(high))
+    first, limit = whole(index_of(low, "low")), whole(index_of(high, "high"))
     if first is None or limit is None:
         raise DTypeError(f"low, high: expected integers, not {low!r} and {high!r}")
     low, high, width = first, limit, limit - first

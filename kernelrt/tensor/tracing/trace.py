@@ -544,13 +544,12 @@ class Trace(TraceMode):
             for n in toposort([node])
         )
 
-    def refuse_reading(self, what: str) -> NoReturn:
+    def refuse_reading(self, what: str, instead: str) -> NoReturn:
         """Raise JitError because `what` needs a value that is not computed yet."""
         raise JitError(
             f"{what} reads a value while a function is traced, when no values are computed yet; "
-            "return the tensor and read it outside, or branch inside with where() or "
-            "kernelrt.cond() and loop with kernelrt.while_loop(); to debug with values, call the "
-            "function within kernelrt.disable_jit(), or set KERNELRT_JIT=0"
+            f"{instead}; to debug with values, call the function within kernelrt.disable_jit(), or "
+            "set KERNELRT_JIT=0"
         )
 
     def admit(self, tensor: TensorBase) -> None:
@@ -571,8 +570,15 @@ def is_tracing() -> bool:
     return state.local.trace is not None
 
 
-def forbid(what: str) -> None:
+#: What code that reads a value can do instead.
+_INSTEAD: Final = (
+    "return the tensor and read it outside, or branch inside with where() or kernelrt.cond() and "
+    "loop with kernelrt.while_loop()"
+)
+
+
+def forbid(what: str, instead: str = _INSTEAD) -> None:
     """Raise JitError if a trace is active, because `what` needs a value not computed yet."""
     count_read()
     if state.local.trace is not None:
-        state.local.trace.refuse_reading(what)
+        state.local.trace.refuse_reading(what, instead)

@@ -160,13 +160,12 @@ class VmapTrace(Trace):
                 "randomness='same' to draw numbers that all batch elements share"
             )
 
-    def refuse_reading(self, what: str) -> NoReturn:
+    def refuse_reading(self, what: str, instead: str) -> NoReturn:
         """Raise JitError because `what` needs one value, but each batch element has its own."""
         raise JitError(
             f"{what} reads a value in a function that vmap calls once for all batch elements, "
-            "which have different values; return the tensor and read it outside, or branch inside "
-            "with where() or kernelrt.cond() and loop with kernelrt.while_loop(); to debug with "
-            "the values of each batch element, call the function within kernelrt.disable_jit()"
+            f"which have different values; {instead}; to debug with the values of each batch "
+            "element, call the function within kernelrt.disable_jit()"
         )
 
     # ---- tensors from outside
