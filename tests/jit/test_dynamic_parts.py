@@ -156,7 +156,7 @@ OPEN = {
         longer(x).T[None], 2),
     r"output_size: .* not n \+ 1, which is known only at run time": lambda x: adaptive_avg_pool1d(
         x[None], x.shape[0] + 1),
-    r"output_size: whether 9 is in the range from n \* 2 to \(n \* 2\) \+ 1 is known only": lambda x:
+    r"output_size: whether 9 is in the range from n \* 2 to \(n \* 2\) \+ 1 is known": lambda x:
         DOUBLE(x.T[None], output_size=[9]),
     r"from n \* 2 to \(n \* 2\) \+ 1 for an input axis of n .* stride 2, not \(n \* 2\) \+ 2":
         lambda x: DOUBLE(x.T[None], output_size=[2 * x.shape[0] + 2]),

@@ -548,3 +548,29 @@ def test_modes_that_a_function_sets_and_sets_back(body, outside):
             assert step.retraces == 0
             assert len(step.plans) == 1
     assert found[: len(outside)] == found[len(outside) :]
+
+
+@pytest.mark.parametrize("write", [
+    lambda s, v: s.index_copy_(0, krt.tensor([1]), v), lambda s, v: s.copy_(v),
+    lambda s, v: s.add_(v), lambda s, v: s.scatter_(0, krt.zeros(1, 3).long(), v),
+    lambda s, v: s.__setitem__(1, v[0]), lambda s, v: s[1:2].mul_(v),
+])  # fmt: skip
+def test_a_copy_of_state_takes_values_that_carry_gradients(write):
+    """State itself refuses them; the error gives the way out, whose gradient is the eager one."""
+
+    def found(way):
+        w, state = krt.tensor([[1.0, 2, 3]], requires_grad=True), krt.ones(4, 3)
+
+        def step(copies):
+            y = state.clone() if copies else state
+            write(y, w * 2)
+            (y * y).sum().backward()
+            state.assign(y.detach())
+
+        if way is krt.jit:
+            with pytest.raises(krt.GradientError, match=r"requires a grad.*outside.*x\.assign\(y"):
+                krt.jit(step)(False)
+        way(step)(True)
+        return w.grad.tolist(), state.tolist()
+
+    assert found(krt.jit) == found(lambda step: step)

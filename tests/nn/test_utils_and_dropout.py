@@ -212,7 +212,7 @@ def test_what_is_refused():
         (ShapeError, "expected 12 windows", lambda: nn.functional.fold(krt.ones(4, 3), (4, 5), 2)),
         (ShapeError, "output_size: expected sizes above 6",
          lambda: x.max_unpool1d(krt.zeros(2, 3, 4, dtype="int64"), 2, output_size=[5])),
-        (ShapeError, r"output_size: expected a list or tuple of the sizes length, or of all 3 sizes",
+        (ShapeError, "output_size: expected a list or tuple of the sizes length, or of all 3",
          lambda: nn.ConvTranspose1d(3, 1, 2, 2)(x, 8)),
         (ShapeError, r"output_size: .* not \[1, 8\]",
          lambda: nn.ConvTranspose1d(3, 1, 2, 2)(x, [1, 8])),

@@ -384,7 +384,7 @@ def _values(case: Case, library: Any) -> list[np.ndarray[Any, Any]]:
 #: gradient that a write invalidated is refused.
 REFUSED = re.compile(
     r"number of elements that a boolean mask|size of the result depends on values|data: the tensor"
-    r"|write to y\.detach|assigned since|stored already|the tensor records no history and would"
+    r"|write to y\.detach|assigned since|stored already|which records no history"
 )
 
 

@@ -14,7 +14,7 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.native.fast_paths import moment, put_shown, put_whole
 from kernelrt.tensor import state
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.methods.setitem import changes_in_place
+from kernelrt.tensor.methods.setitem import changes_in_place, without_history
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import flag, integer
 from kernelrt.tensor.nodes.promotion import element, is_number
@@ -168,8 +168,7 @@ class InPlaceMethods(_Below):
         if not state.is_grad_enabled() or not (self.requires_grad or new.requires_grad):
             return False
         if parameter or outside or self._born is not trace or hasattr(self, "_whose"):
-            why = "requires a gradient" if self.requires_grad else "records no history"
-            raise changes_in_place(name, why)
+            raise changes_in_place(name) if self.requires_grad else without_history(name, self)
         return True
 
     def _in_place(

@@ -61,7 +61,7 @@ else:  # a mixin needs no base at run time, and freeing a tensor visits each bas
     masked = Module("kernelrt.tensor.methods.masked")
     realize = Module("kernelrt.tensor.eager.realize")
 
-__all__ = ["PartMethods", "changes_in_place"]
+__all__ = ["PartMethods", "changes_in_place", "without_history"]
 
 _T = TypeVar("_T", bound="PartMethods")
 
@@ -71,11 +71,26 @@ _CUTS = frozenset({Op.SHRINK, Op.RESHAPE, Op.PERMUTE})
 _SELECTED = "the selected elements"
 
 
-def changes_in_place(name: str, why: str) -> GradientError:
-    """Return the error for a change in place of a tensor that cannot record a history."""
+def changes_in_place(name: str) -> GradientError:
+    """Return the error for a change in place of a tensor that requires a gradient."""
     return GradientError(
-        f"{name}: the tensor {why} and would change in place; do that in "
+        f"{name}: the tensor requires a gradient and would change in place; do that in "
         "'with kernelrt.no_grad():', or change a copy, as in y = x.clone()"
+    )
+
+
+def without_history(name: str, target: TensorBase) -> GradientError:
+    """Return the error for storing a value with a history where none can be kept."""
+    what = "a tensor from outside of the traced function"
+    if target._is_parameter:
+        what = "a frozen parameter"
+    elif hasattr(target, "_whose"):
+        what = "the .data of a tensor"
+    return GradientError(
+        f"{name}: the new value requires a gradient, but it would be stored in {what}, which "
+        "records no history; change a copy, as in y = x.clone(), use y from then on, and store its "
+        "elements with x.assign(y.detach()); if no gradient is meant to flow, detach() the value "
+        "or use kernelrt.no_grad()"
     )
 
 
@@ -206,13 +221,7 @@ class PartMethods(_Below):
             stored = bare or self.is_realized
             return not stored and bool(self._lineage or (new is not None and new._lineage))
         if bare or (trace is not None and self.is_realized):
-            raise GradientError(
-                f"{'self' if own else 'value'}: the tensor requires a gradient, but an assignment "
-                "to a parameter, or to a tensor from outside of the traced function, records no "
-                "history. Join the parts with kernelrt.stack, cat or where, or assign to a tensor "
-                "that kernelrt.zeros creates; if no gradient is meant to flow, pass value.detach() "
-                "or use kernelrt.no_grad()"
-            )
+            raise without_history("value", self)
         return True
 
     def _check_no_leaf(self, name: str) -> None:
@@ -223,7 +232,7 @@ class PartMethods(_Below):
         # A trace records that the plan depends on this answer.
         requires = state.local.trace is None or root.requires_grad
         if requires and root._leaf is not None:
-            raise changes_in_place(name, "requires a gradient")
+            raise changes_in_place(name)
 
     def _become_shown(self, value: Self, new: Self) -> None:
         """Assign to the elements that a view selects.
