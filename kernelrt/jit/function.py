@@ -63,6 +63,10 @@ __all__ = ["JitFunction", "jit"]
 R = TypeVar("R")
 
 RETRACES_BEFORE_WARNING: Final = 8
+"""Retraces after which a function warns. Static plans for frequent sizes, which are few, are not
+counted."""
+FREQUENT_SIZES: Final = f"a static plan for these sizes, after {OWN_AFTER} calls"
+"""Reason for these plans."""
 MOST_PLANS: Final = 256
 """Maximum number of plans that a function keeps; the oldest is dropped first."""
 MOST_ATTEMPTS: Final = 64
@@ -119,7 +123,7 @@ class JitFunction(Epochs[R]):
         self._freeze = flag(freeze, "freeze")
         self._variants: dict[object, list[Variant]] = {}
         self._serials = itertools.count()
-        self._traced = 0
+        self._traced = self._frequent = 0  # traces; those that made plans for frequent sizes
         self._widened: set[str] = set()
         #: Float arguments that are constants of the program because the trace needs their values.
         self._by_value: frozenset[str] = frozenset()
@@ -379,7 +383,7 @@ class JitFunction(Epochs[R]):
         with state.lock:
             self._clear_replays()
             self._variants = {}
-            self._traced = 0
+            self._traced = self._frequent = 0
             if self._sizes is not None:
                 self._sizes.clear()
 
@@ -438,7 +442,10 @@ class JitFunction(Epochs[R]):
             if variant is made:
                 self._variants.setdefault((call, specs), []).append(variant)
                 self._traced += 1
-                self._warn_of_retraces()
+                if made.why == FREQUENT_SIZES:
+                    self._frequent += 1
+                else:
+                    self._warn_of_retraces()
                 for oldest in self._order[:-MOST_PLANS]:
                     self._drop(oldest)
             replay = variant.replays.replay(actual)
@@ -484,8 +491,7 @@ class JitFunction(Epochs[R]):
             if not sizes.grants(call, actual):
                 known.replays.keep(actual)
                 return specs, known, None
-            own = f"a static plan for these sizes, after {OWN_AFTER} calls"
-            return actual, None, self._make(call, actual, leaves, why=own)
+            return actual, None, self._make(call, actual, leaves, why=FREQUENT_SIZES)
         why: str | None = None
         specs = specs or sizes.found(call, actual)
         while specs is not None:
@@ -559,9 +565,9 @@ class JitFunction(Epochs[R]):
             )
 
     def _warn_of_retraces(self) -> None:
-        if self.retraces == RETRACES_BEFORE_WARNING:
+        if self.retraces - self._frequent == RETRACES_BEFORE_WARNING:
             warnings.warn(
-                f"{self._name} was traced {self._traced} times, the last time because "
+                f"{self._name} was traced {self._traced} times; reason for the last trace: "
                 f"{self._order[-1].why}. Pass changing numbers as floats or arrays, and make axes "
                 "of changing size dynamic, or pad them. explain() lists all plans.",
                 RetraceWarning,

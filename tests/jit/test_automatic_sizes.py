@@ -17,6 +17,7 @@ from support.skip_list import Package
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.jit.dynamic import GROWTH, LEAST_BOUND, MOST_OWN, OWN_AFTER
+from kernelrt.jit.function import RETRACES_BEFORE_WARNING
 from kernelrt.tensor.eager.size_families import MOST_SPECIALIZED
 
 if TYPE_CHECKING:
@@ -71,6 +72,22 @@ def test_sizes_that_come_often_have_plans_of_their_own() -> None:
     doubled(data(sizes[-1]))
     doubled(data(sizes[MOST_OWN - 1]))
     assert runs[0].calls == before + 1
+
+
+def test_plans_for_frequent_sizes_give_no_warning() -> None:
+    """A cache that grows gets plans for many sizes, and at last some for its frequent sizes."""
+    total = krt.jit(lambda x: x.sum(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", krt.RetraceWarning)
+        for n in range(2, 600):
+            total(data(n))
+        for _ in range(OWN_AFTER + 3):
+            for n in (5, 50, 200, 300, 500):
+                total(data(n))
+        assert total.explain().count("a static plan for these sizes") == MOST_OWN
+        assert total.retraces > RETRACES_BEFORE_WARNING
+    with pytest.warns(krt.RetraceWarning, match=r"reason for the last trace: .* changed"):
+        [total(np.ones(3, dtype)) for dtype in ("i1", "i2", "i4", "i8")]
 
 
 def test_sizes_that_depend_on_each_other() -> None:

@@ -425,7 +425,7 @@ def test_float64_features_beside_a_float32_network_are_told_once() -> None:
 
 def test_numpys_integers_that_change_are_told_as_pythons() -> None:
     f = krt.jit(lambda x, k: x * k)
-    with pytest.warns(krt.RetraceWarning, match=r"because k changed from \d+ to \d+. Pass"):
+    with pytest.warns(krt.RetraceWarning, match=r"last trace: k changed from \d+ to \d+. Pass"):
         [f(np.ones(2, F32), np.int64(i)) for i in range(12)]
 
 
