@@ -459,6 +459,9 @@ class ConversionMethods(_Below):
     ) -> Self:  # fmt: skip
         """Convert this tensor to another dtype, as in ``x.to(krt.float64)``.
 
+        Floats out of the range of an integer dtype are clamped to it, unlike in PyTorch: 200.0 is
+        127 in int8. :meth:`cast` describes all conversions.
+
         Parameters
         ----------
         *args : DType, str or Tensor
@@ -485,6 +488,8 @@ class ConversionMethods(_Below):
         --------
         >>> krt.tensor([1.5, -2.5]).to(krt.int32).tolist()
         [1, -2]
+        >>> krt.tensor([200.0, -200.0]).to(krt.int8).tolist()
+        [127, -128]
         """
         del non_blocking
         flags = [arg for arg in args if isinstance(arg, bool)]
