@@ -141,8 +141,9 @@ class ViewWarning(KernelrtWarning):
 
 
 class ShapeError(KernelrtError, RuntimeError, ValueError):
-    """A shape, rank, axis or size does not fit, or a number is out of range.
+    """A shape, rank, axis, size or count does not fit, or arguments contradict each other.
 
+    A number or a word that an argument does not take raises the subclass :class:`DomainError`.
     PyTorch raises RuntimeError and NumPy ValueError in such cases; this error is both.
 
     Examples
@@ -191,16 +192,17 @@ class SharingError(KernelrtError, ValueError):
 
 
 class DomainError(_InLoop, ShapeError):
-    """Data contains a number outside the domain of an operation, such as a probability of 1.5.
+    """A number, or a word such as a mode, lies outside of the domain of an operation.
 
-    The error is raised when the value is computed, not when the operation is called.
+    A wrong argument, such as a probability of 1.5, raises this error at the call. A wrong element
+    of a tensor raises it when the value is computed. The attributes describe the second case.
 
     Attributes
     ----------
     op : int or None
         Index of the operation in the plan.
     value : float or None
-        The number, to 12 digits if it is float64, else to 7.
+        The element, to 12 digits if it is float64, else to 7.
     step : int or None
         Step of a jitted function's ``over``, from 0.
     iteration : int or None
@@ -208,6 +210,10 @@ class DomainError(_InLoop, ShapeError):
 
     Examples
     --------
+    >>> krt.nn.Dropout(1.5)
+    Traceback (most recent call last):
+        ...
+    kernelrt.errors.DomainError: p: expected a probability from 0 to 1, not 1.5
     >>> x = krt.tensor([0.5, 1.5]).bernoulli()
     >>> try:
     ...     x.tolist()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from kernelrt.errors import LinAlgError, ShapeError
+from kernelrt.errors import DomainError, LinAlgError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.free_functions.creation import arange, zeros
@@ -485,7 +485,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR[Tensor]:  # noqa: N803
 
     Raises
     ------
-    ShapeError
+    DomainError
         `mode` is not one of the three.
 
     Examples
@@ -496,7 +496,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR[Tensor]:  # noqa: N803
     ((3, 2), (2, 2), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     """
     if mode not in ("reduced", "complete", "r"):
-        raise ShapeError(f"mode: expected 'reduced', 'complete' or 'r', not {mode!r}")
+        raise DomainError(f"mode: expected 'reduced', 'complete' or 'r', not {mode!r}")
     q, r = tensor_of(A, "A").qr(some=mode != "complete")
     return QR(zeros(0, dtype=A.dtype) if mode == "r" else q, r)
 
@@ -532,7 +532,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen[Tensor]:  # noqa: N803
     ([1.0, 2.0], [[0.0, 1.0], [1.0, 0.0]])
     """
     if UPLO not in ("L", "U", "l", "u"):
-        raise ShapeError(f"UPLO: expected 'L' or 'U', not {UPLO!r}")
+        raise DomainError(f"UPLO: expected 'L' or 'U', not {UPLO!r}")
     return tensor_of(A, "A")._eigen(upper=UPLO in "Uu")  # noqa: SLF001
 
 
@@ -639,8 +639,10 @@ def lstsq(
 
     Raises
     ------
+    DomainError
+        `driver` is unknown.
     ShapeError
-        `driver` is unknown, or `A` and `B` have different numbers of rows.
+        `A` and `B` have different numbers of rows.
 
     Examples
     --------
@@ -652,7 +654,7 @@ def lstsq(
     ([1.0, 2.0], 2)
     """
     if driver not in (None, *_DRIVERS):
-        raise ShapeError(f"driver: expected one of {', '.join(_DRIVERS)}, not {driver!r}")
+        raise DomainError(f"driver: expected one of {', '.join(_DRIVERS)}, not {driver!r}")
     x, b = tensor_of(A, "A"), tensor_of(B, "B")
     single = b.ndim == x.ndim - 1 and b.shape == x.shape[:-1]
     b = b.unsqueeze(-1) if single else b

@@ -9,7 +9,7 @@ from kernelrt import linalg
 from kernelrt.array_api._arranging import matrix_transpose
 from kernelrt.array_api._elementwise import of_one_type
 from kernelrt.array_api._reducing import total_type
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.linalg import cholesky, det, eigh, eigvalsh, inv, matrix_power, slogdet, svdvals
 from kernelrt.tensor.nodes.arguments import axis_of
@@ -225,7 +225,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QR[Tensor]:
 
     Raises
     ------
-    ShapeError
+    DomainError
         `mode` is neither of the two.
 
     Examples
@@ -235,7 +235,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QR[Tensor]:
     ((3, 3), (3, 2))
     """
     if mode not in ("reduced", "complete"):
-        raise ShapeError(f"mode: expected 'reduced' or 'complete', not {mode!r}")
+        raise DomainError(f"mode: expected 'reduced' or 'complete', not {mode!r}")
     return linalg.qr(x, mode)
 
 

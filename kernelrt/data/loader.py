@@ -17,7 +17,7 @@ from kernelrt.data.collate import computed, default_collate
 from kernelrt.data.rows import size_option
 from kernelrt.data.samplers import BatchSampler, RandomSampler, SequentialSampler
 from kernelrt.data.sets import TensorDataset
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.nodes.arguments import flag, integer, real
@@ -73,6 +73,8 @@ class DataLoader:
 
     Raises
     ------
+    DomainError
+        `timeout` is negative.
     ShapeError
         Options exclude each other, or a number is too small.
     DTypeError
@@ -101,7 +103,7 @@ class DataLoader:
         shuffle = None if shuffle is None else flag(shuffle, "shuffle")
         self.timeout = real(timeout, "timeout")
         if not self.timeout >= 0:
-            raise ShapeError(f"timeout: expected at least 0 seconds, not {timeout!r}")
+            raise DomainError(f"timeout: expected at least 0 seconds, not {timeout!r}")
         self.dataset = dataset
         self.num_workers = integer(num_workers, "num_workers", least=0)
         self._start = _function(worker_init_fn, "worker_init_fn")

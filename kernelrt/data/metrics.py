@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernelrt.data.rows import as_array
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 
 __all__ = ["accuracy", "confusion_matrix", "mean_absolute_error", "mean_squared_error", "r2_score"]
 
@@ -110,8 +110,10 @@ def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) ->
     ------
     DTypeError
         Labels are not integers.
+    DomainError
+        A label is negative.
     ShapeError
-        Shapes disagree, a label is negative, or not below `classes`.
+        Shapes disagree, or a label is not below `classes`.
 
     Examples
     --------
@@ -124,7 +126,7 @@ def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) ->
         if labels.dtype.kind not in "iub":
             raise DTypeError(f"{name}: expected integers, not {labels.dtype}")
         if labels.size and labels.min() < 0:
-            raise ShapeError(f"{name}: expected labels of at least 0, not {labels.min()}")
+            raise DomainError(f"{name}: expected labels of at least 0, not {labels.min()}")
     most = max((int(v.max()) + 1 for v in (found, wanted) if v.size), default=0)
     size = most if classes is None else classes
     if most > size:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernelrt.data.rows import as_array, count_of, fresh_seed, generator_of, seed_of, take
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 
 __all__ = ["train_test_split"]
 
@@ -101,7 +101,7 @@ def _size(value: object, rows: int, name: str, rounded: Any) -> int:
         raise DTypeError(f"{name}: expected a number, not {type(value).__name__}")
     if isinstance(value, float | np.floating):
         if not 0 < value < 1:
-            raise ShapeError(f"{name}: expected a fraction between 0 and 1, not {value}")
+            raise DomainError(f"{name}: expected a fraction between 0 and 1, not {value}")
         # 0.3 of 10 is 3, although the floating product is slightly more.
         return int(rounded(round(float(value) * rows, 9)))
     return int(value)

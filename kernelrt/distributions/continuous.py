@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt.distributions import constraints
 from kernelrt.distributions.distribution import Distribution, as_params
 from kernelrt.distributions.noise import log_gamma
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError
 from kernelrt.tensor import is_tracing
 from kernelrt.tensor.free_functions.creation import full_like
 from kernelrt.tensor.methods.comparison import where
@@ -391,7 +391,7 @@ class Uniform(Distribution):
         if self._validates and not is_tracing() and not bool((self.low < self.high).all().item()):
             place = (self.low < self.high).reshape(-1).int().argmin()
             low, high = (end.reshape(-1)[place].item() for end in (self.low, self.high))
-            raise ShapeError(f"low, high: Uniform expected low < high, not {low} and {high}")
+            raise DomainError(f"low, high: Uniform expected low < high, not {low} and {high}")
 
     @property
     def support(self) -> Constraint:

@@ -132,8 +132,10 @@ class ContinuousBernoulli(Chances):
 
     Raises
     ------
+    DomainError
+        `probs` is not from 0 to 1.
     ShapeError
-        Both or neither of `probs` and `logits` are given, or `probs` is not from 0 to 1.
+        Both or neither of `probs` and `logits` are given.
 
     References
     ----------

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.distributions.constraints import is_dependent, unit_interval
-from kernelrt.errors import DTypeError, GradientError, KernelrtError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, GradientError, KernelrtError, ShapeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.free_functions.creation import tensor
@@ -69,9 +69,10 @@ class Distribution:
 
     Raises
     ------
+    DomainError
+        A parameter violates its constraint. The message names the parameter and the value.
     ShapeError
-        Parameters do not broadcast, or a parameter violates its constraint. The message names the
-        parameter and the value.
+        Parameters do not broadcast.
 
     Examples
     --------
@@ -82,7 +83,7 @@ class Distribution:
     [1.0, 2.0]
     >>> krt.distributions.Normal(0.0, -1.0)
     Traceback (most recent call last):
-    kernelrt.errors.ShapeError: scale: Normal expected a number above 0, not -1.0
+    kernelrt.errors.DomainError: scale: Normal expected a number above 0, not -1.0
     """
 
     #: Constraint on each parameter.
@@ -122,7 +123,7 @@ class Distribution:
             place = np.argwhere(~holds)[0]
             event = values.shape[values.ndim - constraint.event_dim :]
             whole = np.broadcast_to(values, (*holds.shape, *event))
-            raise ShapeError(
+            raise DomainError(
                 f"{name}: {type(self).__name__} expected {constraint.text}, not "
                 f"{whole[tuple(place)].tolist()}"
             )
@@ -240,8 +241,10 @@ class Distribution:
 
         Raises
         ------
+        DomainError
+            `value` lies outside of :attr:`support`.
         ShapeError
-            `value` has a shape that does not fit, or lies outside of :attr:`support`.
+            `value` has a shape that does not fit.
 
         Examples
         --------
@@ -267,8 +270,10 @@ class Distribution:
 
         Raises
         ------
+        DomainError
+            `value` lies outside of :attr:`support`.
         ShapeError
-            `value` has a shape that does not fit, or lies outside of :attr:`support`.
+            `value` has a shape that does not fit.
         UnsupportedError
             There is no closed form.
 
@@ -296,8 +301,10 @@ class Distribution:
 
         Raises
         ------
+        DomainError
+            `value` is not from 0 to 1.
         ShapeError
-            `value` has a shape that does not fit, or is not from 0 to 1.
+            `value` has a shape that does not fit.
         UnsupportedError
             There is no closed form.
 

@@ -56,9 +56,10 @@ class Wishart(Factored):
 
     Raises
     ------
+    DomainError
+        A matrix is not allowed, or `df` is too small.
     ShapeError
-        None or several of the three matrices are given, a matrix is not allowed, or `df` is too
-        small.
+        None or several of the three matrices are given.
 
     Examples
     --------

@@ -202,9 +202,10 @@ class MultivariateNormal(Factored, NormalVectors):
 
     Raises
     ------
+    DomainError
+        A matrix is not allowed.
     ShapeError
-        None or several of the three matrices are given, shapes disagree, or a matrix is not
-        allowed.
+        None or several of the three matrices are given, or shapes disagree.
     LinAlgError
         At run time, if a matrix whose values were not checked is not positive definite.
 
@@ -279,8 +280,10 @@ class LowRankMultivariateNormal(NormalVectors):
 
     Raises
     ------
+    DomainError
+        A value is not allowed.
     ShapeError
-        Shapes disagree, or a value is not allowed.
+        Shapes disagree.
 
     References
     ----------

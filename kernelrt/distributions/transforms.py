@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.distributions import constraints
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.free_functions.creation import tensor, zeros, zeros_like
@@ -68,7 +68,7 @@ class Transform:
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
-            raise ShapeError(f"cache_size: expected 0 or 1, not {cache_size}")
+            raise DomainError(f"cache_size: expected 0 or 1, not {cache_size}")
 
     @property
     def sign(self) -> Any:

@@ -7,7 +7,15 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelrt.errors import AxisError, DTypeError, JitError, ShapeError, VariableError, a_type
+from kernelrt.errors import (
+    AxisError,
+    DomainError,
+    DTypeError,
+    JitError,
+    ShapeError,
+    VariableError,
+    a_type,
+)
 from kernelrt.func.bodies import computes_shared_reads, realized, stepwise
 from kernelrt.func.trees import is_nested, mapped
 from kernelrt.ir import Op
@@ -103,7 +111,7 @@ def vmap(
     if not callable(f):
         raise DTypeError(f"f: expected a function, not {type(f).__name__}")
     if randomness not in (DIFFERENT, SAME, ERROR):
-        raise ShapeError(
+        raise DomainError(
             f"randomness: expected 'different', 'same' or 'error', not {randomness!r}"
         )
     before = _either(in_axes, in_dims, "in_axes", "in_dims")

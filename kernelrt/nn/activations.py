@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt import dtype as dt
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import init
 from kernelrt.nn.layers import parameter, positive
@@ -382,7 +382,7 @@ class Softshrink(_Shrinking):
 
     Raises
     ------
-    ShapeError
+    DomainError
         `lambd` is below 0.
 
     Examples
@@ -396,7 +396,7 @@ class Softshrink(_Shrinking):
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__(lambd)
         if not self.lambd >= 0:
-            raise ShapeError(f"lambd: expected a number of at least 0, not {lambd}")
+            raise DomainError(f"lambd: expected a number of at least 0, not {lambd}")
 
 
 class LeakyReLU(_Function):
@@ -439,7 +439,7 @@ class RReLU(_Function):
 
     Raises
     ------
-    ShapeError
+    DomainError
         `lower` is above `upper`.
 
     Examples
@@ -455,7 +455,7 @@ class RReLU(_Function):
     ) -> None:
         self.lower, self.upper = real(lower, "lower"), real(upper, "upper")
         if not self.lower <= self.upper:
-            raise ShapeError(f"lower, upper: expected lower <= upper, not {lower} and {upper}")
+            raise DomainError(f"lower, upper: expected lower <= upper, not {lower} and {upper}")
         self.inplace = flag(inplace, "inplace")
 
     def forward(self, input: Tensor) -> Tensor:
@@ -477,7 +477,7 @@ class Hardtanh(_Function):
 
     Raises
     ------
-    ShapeError
+    DomainError
         `min_val` is not below `max_val`.
 
     Examples
@@ -493,7 +493,7 @@ class Hardtanh(_Function):
     ) -> None:
         self.min_val, self.max_val = real(min_val, "min_val"), real(max_val, "max_val")
         if not self.min_val < self.max_val:
-            raise ShapeError(
+            raise DomainError(
                 f"min_val, max_val: expected min_val < max_val, not {min_val} and {max_val}"
             )
         self.inplace = flag(inplace, "inplace")
@@ -563,7 +563,7 @@ class GELU(_Function):
 
     Raises
     ------
-    ShapeError
+    DomainError
         `approximate` is unknown.
 
     Notes
@@ -580,7 +580,7 @@ class GELU(_Function):
 
     def __init__(self, approximate: str = "none") -> None:
         if approximate not in ("none", "tanh"):
-            raise ShapeError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
+            raise DomainError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
         self.approximate = approximate
 
 

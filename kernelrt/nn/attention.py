@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.layers import Linear, parameter, positive
@@ -81,9 +81,10 @@ class MultiheadAttention(Module):
 
     Raises
     ------
+    DomainError
+        `dropout` is not from 0 to 1.
     ShapeError
-        `embed_dim` is not a multiple of `num_heads`, or `dropout` is not from 0 to 1; in a call:
-        inputs or masks have other shapes.
+        `embed_dim` is not a multiple of `num_heads`; in a call: inputs or masks have other shapes.
 
     Notes
     -----
@@ -111,7 +112,7 @@ class MultiheadAttention(Module):
                 f"embed_dim: expected a multiple of num_heads, {num_heads}, not {embed_dim}"
             )
         if not 0 <= dropout <= 1:
-            raise ShapeError(f"dropout: expected a probability from 0 to 1, not {dropout}")
+            raise DomainError(f"dropout: expected a probability from 0 to 1, not {dropout}")
         self.dropout = float(dropout)
         self.kdim = embed_dim if kdim is None else positive("kdim", kdim)
         self.vdim = embed_dim if vdim is None else positive("vdim", vdim)

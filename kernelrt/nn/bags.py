@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import dim_max, format_shape, total
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.free_functions.creation import arange, full, zeros
@@ -30,7 +30,7 @@ def check_lookup(
     """Check the options of a lookup. The error for an unsupported option names an alternative."""
     real(norm_type, "norm_type")
     if max_norm is not None and not real(max_norm, "max_norm") >= 0:
-        raise ShapeError(f"max_norm: expected a number of at least 0, not {max_norm}")
+        raise DomainError(f"max_norm: expected a number of at least 0, not {max_norm}")
     if scale_grad_by_freq:
         raise DTypeError(
             "scale_grad_by_freq: expected False; divide weight.grad by the number of uses of each "
@@ -159,9 +159,11 @@ def embedding_bag(
 
     Raises
     ------
+    DomainError
+        `mode` is unknown.
     ShapeError
-        `mode` is unknown; `offsets` is missing for an `input` of one axis, or given for two axes;
-        or `per_sample_weights` has another shape than `input` or comes without mode "sum".
+        `offsets` is missing for an `input` of one axis, or given for two axes; or
+        `per_sample_weights` has another shape than `input` or comes without mode "sum".
     IndexBoundsError
         At run time: an index is out of range, the first offset is not 0, or an offset is beyond the
         end of `input`. The order of the offsets is not checked.
@@ -175,7 +177,7 @@ def embedding_bag(
     """
     check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
     if mode not in ("mean", "sum", "max"):
-        raise ShapeError(f"mode: expected 'mean', 'sum' or 'max', not {mode!r}")
+        raise DomainError(f"mode: expected 'mean', 'sum' or 'max', not {mode!r}")
     if per_sample_weights is not None:
         if mode != "sum":
             raise ShapeError(f"per_sample_weights: expected mode='sum' with weights, not {mode!r}")

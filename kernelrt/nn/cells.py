@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from kernelrt import dtype as dt
 from kernelrt.device.dlpack import kind_name
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.layers import parameter, positive
@@ -193,7 +193,7 @@ def activation(name: object) -> Callable[[Tensor], Tensor]:
     """Return the activation called `name`."""
     found = _ACTIVATIONS.get(str(name))
     if found is None:
-        raise ShapeError(f"nonlinearity: expected 'tanh' or 'relu', not {name!r}")
+        raise DomainError(f"nonlinearity: expected 'tanh' or 'relu', not {name!r}")
     return found
 
 
@@ -297,8 +297,10 @@ class RNNCell(_Cell):
 
     Raises
     ------
+    DomainError
+        `nonlinearity` is unknown.
     ShapeError
-        `nonlinearity` is unknown; in a call: input or state have another shape.
+        In a call: input or state have another shape.
 
     Examples
     --------

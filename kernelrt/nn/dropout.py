@@ -57,7 +57,7 @@ class Dropout(_Dropout):
 
     Raises
     ------
-    ShapeError
+    DomainError
         `p` is not from 0 to 1.
 
     Notes

@@ -85,7 +85,7 @@ def dropout(
 
     Raises
     ------
-    ShapeError
+    DomainError
         `p` is not from 0 to 1.
 
     Examples

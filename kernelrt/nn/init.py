@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor.free_functions.creation import eye, full
 from kernelrt.tensor.free_functions.creation import tensor as array
@@ -56,7 +56,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
 
     Raises
     ------
-    ShapeError
+    DomainError
         `a` is above `b`.
 
     Examples
@@ -68,7 +68,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     _check(tensor)
     a, b = real(a, "a"), real(b, "b")
     if not a <= b:
-        raise ShapeError(f"a, b: expected a <= b, not {a} and {b}")
+        raise DomainError(f"a, b: expected a <= b, not {a} and {b}")
     return tensor.assign(uniform(*tensor.shape, low=a, high=b, dtype=tensor.dtype))
 
 
@@ -89,7 +89,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
 
     Raises
     ------
-    ShapeError
+    DomainError
         `std` is below 0.
 
     Examples
@@ -262,8 +262,10 @@ def kaiming_uniform_(
 
     Raises
     ------
+    DomainError
+        `mode` or `nonlinearity` is unknown.
     ShapeError
-        The tensor has fewer than two axes, or `mode` or `nonlinearity` is unknown.
+        The tensor has fewer than two axes.
 
     Notes
     -----
@@ -304,8 +306,10 @@ def kaiming_normal_(
 
     Raises
     ------
+    DomainError
+        `mode` or `nonlinearity` is unknown.
     ShapeError
-        The tensor has fewer than two axes, or `mode` or `nonlinearity` is unknown.
+        The tensor has fewer than two axes.
 
     Notes
     -----
@@ -343,7 +347,7 @@ def trunc_normal_(
 
     Raises
     ------
-    ShapeError
+    DomainError
         `a` is above `b`, or `std` is not above 0.
 
     Examples
@@ -355,9 +359,9 @@ def trunc_normal_(
     _check(tensor)
     mean, std, a, b = real(mean, "mean"), real(std, "std"), real(a, "a"), real(b, "b")
     if not a <= b:
-        raise ShapeError(f"a, b: expected a <= b, not {a} and {b}")
+        raise DomainError(f"a, b: expected a <= b, not {a} and {b}")
     if not std > 0:
-        raise ShapeError(f"std: expected a number above 0, not {std}")
+        raise DomainError(f"std: expected a number above 0, not {std}")
     low, high = ((1 + math.erf((end - mean) / std / math.sqrt(2))) / 2 for end in (a, b))
     even = uniform(*tensor.shape, low=2 * low - 1, high=2 * high - 1, dtype=tensor.dtype)
     return tensor.assign((even.erfinv() * (std * math.sqrt(2)) + mean).clamp(a, b))
@@ -500,8 +504,10 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
 
     Raises
     ------
+    DomainError
+        `sparsity` is not from 0 to 1.
     ShapeError
-        The tensor does not have two axes, or `sparsity` is not from 0 to 1.
+        The tensor does not have two axes.
 
     Notes
     -----
@@ -517,7 +523,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
     if tensor.ndim != 2:
         raise ShapeError(f"tensor: expected 2 axes, not shape {tensor.shape}")
     if not 0 <= sparsity <= 1:
-        raise ShapeError(f"sparsity: expected a fraction from 0 to 1, not {sparsity}")
+        raise DomainError(f"sparsity: expected a fraction from 0 to 1, not {sparsity}")
     rows, columns = (int(d) for d in tensor.shape)
     zero = math.ceil(sparsity * rows)
     order = uniform(rows, columns, dtype="float64").numpy().argsort(0).argsort(0)
@@ -543,7 +549,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
     Raises
     ------
-    ShapeError
+    DomainError
         `nonlinearity` is unknown.
 
     Examples
@@ -555,7 +561,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         return math.sqrt(2.0 / (1.0 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in _GAINS:
         names = ", ".join([*_GAINS, "leaky_relu"])
-        raise ShapeError(f"nonlinearity: {nonlinearity!r} is unknown; expected one of {names}")
+        raise DomainError(f"nonlinearity: {nonlinearity!r} is unknown; expected one of {names}")
     return _GAINS[nonlinearity]
 
 
@@ -587,7 +593,7 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
 
 def _fan(tensor: Tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
-        raise ShapeError(f"mode: expected 'fan_in' or 'fan_out', not {mode!r}")
+        raise DomainError(f"mode: expected 'fan_in' or 'fan_out', not {mode!r}")
     return _fans(tensor)[mode == "fan_out"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import init
 from kernelrt.nn.bags import check_lookup, embedding, embedding_bag
@@ -101,8 +101,10 @@ class Embedding(_Table):
 
     Raises
     ------
+    DomainError
+        `max_norm` is negative.
     ShapeError
-        A size is below 1, `padding_idx` is out of range, or `max_norm` is negative.
+        A size is below 1, or `padding_idx` is out of range.
     IndexBoundsError
         At run time, if an index is outside of [0, num_embeddings).
 
@@ -199,9 +201,10 @@ class EmbeddingBag(_Table):
 
     Raises
     ------
+    DomainError
+        `mode` is unknown, or `max_norm` is negative.
     ShapeError
-        `mode` is unknown, a size is below 1, `padding_idx` is out of range, or `max_norm` is
-        negative.
+        A size is below 1, or `padding_idx` is out of range.
     IndexBoundsError
         At run time, if an index is outside of [0, num_embeddings).
 
@@ -223,7 +226,7 @@ class EmbeddingBag(_Table):
         check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
         self.max_norm, self.norm_type = max_norm, norm_type
         if mode not in ("mean", "sum", "max"):
-            raise ShapeError(f"mode: expected 'mean', 'sum' or 'max', not {mode!r}")
+            raise DomainError(f"mode: expected 'mean', 'sum' or 'max', not {mode!r}")
         self.mode = mode
         self.include_last_offset = flag(include_last_offset, "include_last_offset")
         self._set_table(num_embeddings, embedding_dim, padding_idx, _weight, dtype)

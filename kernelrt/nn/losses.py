@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError
 from kernelrt.nn.module import Module
 from kernelrt.tensor.nodes.arguments import integer, real
 
@@ -42,7 +42,7 @@ class _Loss(Module):
     def __init__(self, *, reduction: str = "mean") -> None:
         if reduction not in self._reductions:
             known = ", ".join(map(repr, self._reductions))
-            raise ShapeError(f"reduction: expected one of {known}, not {reduction!r}")
+            raise DomainError(f"reduction: expected one of {known}, not {reduction!r}")
         self.reduction = reduction
 
     def _loss(self, x: Tensor, *others: Any) -> Tensor:
@@ -94,8 +94,10 @@ class MSELoss(_Pair):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes of input and target differ.
+        In a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -120,8 +122,10 @@ class L1Loss(_Pair):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes of input and target differ.
+        In a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -148,9 +152,10 @@ class SmoothL1Loss(_Pair):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown, or `beta` is negative.
     ShapeError
-        `reduction` is unknown; in a call: the shapes of input and target differ, or `beta`
-        is negative.
+        In a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -181,9 +186,10 @@ class HuberLoss(_Pair):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown, or `delta` is not above 0.
     ShapeError
-        `reduction` is unknown; in a call: the shapes of input and target differ, or `delta`
-        is not above 0.
+        In a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -215,8 +221,10 @@ class KLDivLoss(_Pair):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes of input and target differ.
+        In a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -249,10 +257,11 @@ class BCELoss(_Weighted):
 
     Raises
     ------
-    ShapeError
-        `reduction` is unknown; in a call: the shapes of input and target differ.
     DomainError
-        At run time, if the input or the target holds a number outside of [0, 1].
+        `reduction` is unknown; at run time: the input or the target holds a number outside of
+        [0, 1].
+    ShapeError
+        In a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -283,8 +292,10 @@ class BCEWithLogitsLoss(_Weighted):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes of input and target differ.
+        In a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -322,8 +333,10 @@ class NLLLoss(_Weighted):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: target or weight do not fit the scores.
+        In a call: target or weight do not fit the scores.
     IndexBoundsError
         At run time, if a class is out of range and is not `ignore_index`.
 
@@ -364,8 +377,10 @@ class CrossEntropyLoss(NLLLoss):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: target or weight do not fit the scores.
+        In a call: target or weight do not fit the scores.
     DTypeError
         In a call: a target of class numbers holds floats.
     IndexBoundsError
@@ -403,8 +418,10 @@ class SoftMarginLoss(_Pair):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes of input and target differ.
+        In a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -430,8 +447,10 @@ class MultiLabelMarginLoss(_Pair):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes of input and target differ.
+        In a call: the shapes of input and target differ.
     IndexBoundsError
         At run time, if a class is out of range.
 
@@ -461,8 +480,10 @@ class MultiLabelSoftMarginLoss(_Weighted):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes of input and target differ.
+        In a call: the shapes of input and target differ.
 
     Examples
     --------
@@ -494,9 +515,10 @@ class MultiMarginLoss(_Weighted):
 
     Raises
     ------
+    DomainError
+        `p` is neither 1 nor 2, or `reduction` is unknown.
     ShapeError
-        `p` is neither 1 nor 2, or `reduction` is unknown; in a call: the target does not fit
-        the scores.
+        In a call: the target does not fit the scores.
     IndexBoundsError
         At run time, if a class is out of range.
 
@@ -515,7 +537,7 @@ class MultiMarginLoss(_Weighted):
     ) -> None:  # fmt: skip
         super().__init__(weight, reduction=reduction)
         if p not in (1, 2):
-            raise ShapeError(f"p: expected 1 or 2, not {p!r}")
+            raise DomainError(f"p: expected 1 or 2, not {p!r}")
         self.p, self.margin = p, real(margin, "margin")
 
 
@@ -552,8 +574,10 @@ class HingeEmbeddingLoss(_Margin):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes do not broadcast.
+        In a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -587,8 +611,10 @@ class MarginRankingLoss(_Margin):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes do not broadcast.
+        In a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -620,8 +646,10 @@ class CosineEmbeddingLoss(_Margin):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes do not broadcast.
+        In a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -660,9 +688,10 @@ class TripletMarginLoss(_Margin):
 
     Raises
     ------
+    DomainError
+        `margin` is not above 0, or `reduction` is unknown.
     ShapeError
-        `margin` is not above 0, or `reduction` is unknown; in a call: the shapes do not
-        broadcast.
+        In a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -680,7 +709,7 @@ class TripletMarginLoss(_Margin):
     ) -> None:  # fmt: skip
         super().__init__(margin, reduction=reduction)
         if not self.margin > 0:
-            raise ShapeError(f"margin: expected a number above 0, not {margin}")
+            raise DomainError(f"margin: expected a number above 0, not {margin}")
         self.p, self.eps, self.swap = real(p, "p"), real(eps, "eps"), swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -708,7 +737,7 @@ class TripletMarginWithDistanceLoss(_Margin):
 
     Raises
     ------
-    ShapeError
+    DomainError
         `margin` is not above 0, or `reduction` is unknown.
 
     Examples
@@ -734,7 +763,7 @@ class TripletMarginWithDistanceLoss(_Margin):
                 f"{type(distance_function).__name__}"
             )
         if not self.margin > 0:
-            raise ShapeError(f"margin: expected a number above 0, not {margin}")
+            raise DomainError(f"margin: expected a number above 0, not {margin}")
         self.distance_function, self.swap = distance_function, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -761,8 +790,10 @@ class PoissonNLLLoss(_Pair):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes do not broadcast.
+        In a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -803,11 +834,10 @@ class GaussianNLLLoss(_Loss):
 
     Raises
     ------
-    ShapeError
-        `reduction` is unknown; in a call: the shapes do not broadcast, or `eps` is not
-        above 0.
     DomainError
-        At run time, if a variance is below 0.
+        `reduction` is unknown, or `eps` is not above 0; at run time: a variance is below 0.
+    ShapeError
+        In a call: the shapes do not broadcast.
 
     Examples
     --------
@@ -847,8 +877,10 @@ class CTCLoss(_Loss):
 
     Raises
     ------
+    DomainError
+        `reduction` is unknown.
     ShapeError
-        `reduction` is unknown; in a call: the shapes do not fit.
+        In a call: the shapes do not fit.
     IndexBoundsError
         At run time, if a class or a length is out of range.
 

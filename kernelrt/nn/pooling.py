@@ -567,8 +567,10 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
     Raises
     ------
+    DomainError
+        A ratio is out of range.
     ShapeError
-        Not exactly one of `output_size` and `output_ratio` is given, or a ratio is out of range.
+        Not exactly one of `output_size` and `output_ratio` is given.
 
     Notes
     -----
@@ -632,9 +634,11 @@ class Upsample(Module):
 
     Raises
     ------
+    DomainError
+        `mode` is unknown.
     ShapeError
-        Not exactly one of `size` and `scale_factor` is given, or `mode` is unknown or does not
-        take `align_corners`.
+        Not exactly one of `size` and `scale_factor` is given, or `mode` does not take
+        `align_corners`.
 
     Examples
     --------

@@ -214,7 +214,7 @@ class Population(Module):
 
         Raises
         ------
-        ShapeError
+        DomainError
             `max_norm` is negative or not finite.
 
         Examples

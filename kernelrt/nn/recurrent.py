@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.device.dlpack import kind_name
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import dim_span, format_shape, format_size, same, total
 from kernelrt.nn import init
 from kernelrt.nn.cells import (
@@ -76,7 +76,7 @@ class _Recurrent(Module):
         self.bias, self.batch_first = flag(bias, "bias"), flag(batch_first, "batch_first")
         self.bidirectional = flag(bidirectional, "bidirectional")
         if not 0 <= dropout <= 1:
-            raise ShapeError(f"dropout: expected a probability from 0 to 1, not {dropout!r}")
+            raise DomainError(f"dropout: expected a probability from 0 to 1, not {dropout!r}")
         self.dropout = float(dropout)
         if proj_size and not 0 < proj_size < hidden_size:
             raise ShapeError(
@@ -287,9 +287,11 @@ class RNN(_Recurrent):
 
     Raises
     ------
+    DomainError
+        `dropout` is not from 0 to 1, or `nonlinearity` is unknown.
     ShapeError
-        A size is below 1, `dropout` is not from 0 to 1, or `nonlinearity` is unknown; in a
-        call: input, states or lengths have another shape, or there are no steps.
+        A size is below 1; in a call: input, states or lengths have another shape, or there are no
+        steps.
 
     Examples
     --------

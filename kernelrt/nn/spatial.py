@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import difference, format_shape, format_size, prod, same, total
 from kernelrt.nn import init
 from kernelrt.nn.layers import bias_bound, parameter, positive
@@ -91,7 +91,7 @@ class _Convolution(Module):
     ) -> None:
         if padding_mode not in self._modes:
             known = ", ".join(map(repr, self._modes))
-            raise ShapeError(f"padding_mode: expected one of {known}, not {padding_mode!r}")
+            raise DomainError(f"padding_mode: expected one of {known}, not {padding_mode!r}")
         self.padding_mode = padding_mode
         self.in_channels = positive("in_channels", in_channels)
         self.out_channels = positive("out_channels", out_channels)
@@ -120,7 +120,7 @@ class _Convolution(Module):
         if not isinstance(padding, str):
             return sizes("padding", padding, 0, self._axes)
         if padding not in ("same", "valid"):
-            raise ShapeError(f"padding: expected numbers, 'valid' or 'same', not {padding!r}")
+            raise DomainError(f"padding: expected numbers, 'valid' or 'same', not {padding!r}")
         if padding == "same" and self.stride != (1,) * self._axes:
             raise ShapeError(f"padding: 'same' needs a stride of 1, not {self.stride}")
         return padding
@@ -210,9 +210,11 @@ class Conv2d(_Convolution):
 
     Raises
     ------
+    DomainError
+        `padding_mode` is unknown, or `padding` is an unknown word.
     ShapeError
-        A size is too small, a number of channels is not a multiple of `groups`, "same" is combined
-        with a stride, or a mode is unknown; in a call: the input has other axes or channels.
+        A size is too small, a number of channels is not a multiple of `groups`, or "same" is
+        combined with a stride; in a call: the input has other axes or channels.
     DTypeError
         `dtype` is not a floating-point dtype.
 
@@ -424,7 +426,7 @@ class ConvTranspose2d(_TransposedConvolution):
     bias : bool, default True
         Whether to add a bias to each channel.
     padding_mode : "zeros", default "zeros"
-        Accepted for compatibility; other modes raise ShapeError.
+        Accepted for compatibility; other modes raise DomainError.
     dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
@@ -487,7 +489,7 @@ class ConvTranspose1d(_TransposedConvolution):
     bias : bool, default True
         Whether to add a bias to each channel.
     padding_mode : "zeros", default "zeros"
-        Accepted for compatibility; other modes raise ShapeError.
+        Accepted for compatibility; other modes raise DomainError.
     dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
@@ -539,7 +541,7 @@ class ConvTranspose3d(_TransposedConvolution):
     bias : bool, default True
         Whether to add a bias to each channel.
     padding_mode : "zeros", default "zeros"
-        Accepted for compatibility; other modes raise ShapeError.
+        Accepted for compatibility; other modes raise DomainError.
     dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 

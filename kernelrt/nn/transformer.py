@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError
 from kernelrt.nn import init
 from kernelrt.nn.attention import MultiheadAttention
 from kernelrt.nn.containers import ModuleList
@@ -35,7 +35,7 @@ def _activation(given: object) -> Callable[[Tensor], Tensor]:
         return given
     found = _ACTIVATIONS.get(str(given))
     if found is None:
-        raise ShapeError(f"activation: expected 'relu', 'gelu' or a function, not {given!r}")
+        raise DomainError(f"activation: expected 'relu', 'gelu' or a function, not {given!r}")
     return found
 
 
@@ -106,8 +106,10 @@ class TransformerEncoderLayer(_Block):
 
     Raises
     ------
+    DomainError
+        `activation` is unknown.
     ShapeError
-        `d_model` is not a multiple of `nhead`, or `activation` is unknown.
+        `d_model` is not a multiple of `nhead`.
 
     Examples
     --------
@@ -178,8 +180,10 @@ class TransformerDecoderLayer(_Block):
 
     Raises
     ------
+    DomainError
+        `activation` is unknown.
     ShapeError
-        `d_model` is not a multiple of `nhead`, or `activation` is unknown.
+        `d_model` is not a multiple of `nhead`.
 
     Examples
     --------
@@ -374,8 +378,10 @@ class Transformer(Module):
 
     Raises
     ------
+    DomainError
+        `activation` is unknown.
     ShapeError
-        `d_model` is not a multiple of `nhead`, or `activation` is unknown.
+        `d_model` is not a multiple of `nhead`.
 
     Notes
     -----

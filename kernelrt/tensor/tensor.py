@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.device.registry import check_device
-from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape
 from kernelrt.native.fast_paths import fill_or_copy
 from kernelrt.tensor import state
@@ -364,7 +364,7 @@ class Tensor(
 
         Raises
         ------
-        ShapeError
+        DomainError
             `p` lies outside of [0, 1].
         DTypeError
             The elements are not floats.
@@ -380,7 +380,7 @@ class Tensor(
         [0.0, 2.0]
         """
         if not 0 <= p <= 1:
-            raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
+            raise DomainError(f"p: expected a probability from 0 to 1, not {p}")
         if not training or p == 0:
             return self
         self._floats("dropout")

@@ -6,7 +6,7 @@ import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from kernelrt.errors import DTypeError, JitError, PlanBuildError, PlanReleasedError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, JitError, PlanBuildError, PlanReleasedError
 from kernelrt.jit import JitFunction
 from kernelrt.tensor.tracing.trace import forbid
 from kernelrt.tune.report import KernelTuning, TuningReport
@@ -67,7 +67,7 @@ def autotune(
     ------
     DTypeError
         `target` is neither a plan nor a jitted function, or an argument has the wrong type.
-    ShapeError
+    DomainError
         `budget_seconds` is negative or NaN.
     JitError
         A jitted function has no plan and no arguments are given; or it is being traced.
@@ -121,7 +121,7 @@ def _budget(seconds: object) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise DTypeError(f"budget_seconds: expected a number of seconds, not {seconds!r}")
     if not seconds >= 0:
-        raise ShapeError(f"budget_seconds: expected at least 0, not {seconds!r}")
+        raise DomainError(f"budget_seconds: expected at least 0, not {seconds!r}")
     return float(seconds)
 
 

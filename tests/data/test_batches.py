@@ -193,7 +193,7 @@ def test_metrics():
     (krt.DTypeError, "shuffle", lambda: data.batches(X, shuffle="yes")),
     (krt.DTypeError, "seed", lambda: data.batches(X, seed=1.5)),
     (krt.ShapeError, "seed", lambda: data.batches(X, seed=-1)),
-    (krt.ShapeError, "test_size", lambda: data.train_test_split(X, test_size=1.5)),
+    (krt.DomainError, "test_size", lambda: data.train_test_split(X, test_size=1.5)),
     (krt.ShapeError, "cannot be split", lambda: data.train_test_split(X, test_size=10)),
     (krt.DTypeError, "test_size", lambda: data.train_test_split(X, test_size="half")),
     (krt.ShapeError, "stratify", lambda: data.train_test_split(X, stratify=Y, seed=0)),

@@ -298,7 +298,7 @@ def test_ctrl_c_ends_a_program_that_waits_for_data():
     (krt.ShapeError, "drop_last", lambda: data.DataLoader(Squares(), None, drop_last=True)),
     (krt.DTypeError, "shuffle", lambda: data.DataLoader(Squares(), shuffle=1)),
     (krt.DTypeError, "collate_fn", lambda: data.DataLoader(Squares(), collate_fn=3)),
-    (krt.ShapeError, "timeout", lambda: data.DataLoader(Squares(), timeout=-1)),
+    (krt.DomainError, "timeout", lambda: data.DataLoader(Squares(), timeout=-1)),
     (krt.ShapeError, "prefetch_factor", lambda: data.DataLoader(Squares(), prefetch_factor=0)),
     (krt.DTypeError, "generator",
      lambda: list(data.DataLoader(Squares(), shuffle=True, generator=3))),

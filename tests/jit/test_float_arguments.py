@@ -221,7 +221,7 @@ def test_the_value_is_part_of_the_program_where_it_must() -> None:
 
 
 def test_wrong_numbers_are_told_by_their_own_words() -> None:
-    with pytest.raises(krt.ShapeError, match="p: "):
+    with pytest.raises(krt.DomainError, match="p: "):
         krt.jit(lambda x, s: krt.cdist(x, x, p=s))(X, -1.0)
     with pytest.raises(krt.DTypeError, match="shape"):
         krt.jit(lambda x, s: x.reshape(s))(X, 24.0)

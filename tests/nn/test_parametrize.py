@@ -13,7 +13,7 @@ from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.errors import DTypeError, ShapeError, StateError
+from kernelrt.errors import DomainError, DTypeError, ShapeError, StateError
 from kernelrt.nn.utils import parametrizations, parametrize
 
 torch = Package("torch")
@@ -335,7 +335,7 @@ def test_errors():
         parametrize.remove_parametrizations(layer, "bias")
     with pytest.raises(StateError, match="name: Linear has no tensor 'w'"):
         parametrizations.weight_norm(layer, "w")
-    with pytest.raises(ShapeError, match="orthogonal_map: expected 'matrix_exp' or 'cayley'"):
+    with pytest.raises(DomainError, match="orthogonal_map: expected 'matrix_exp' or 'cayley'"):
         parametrizations.orthogonal(nn.Linear(2, 2), orthogonal_map="householder")
     with pytest.raises(ShapeError, match="name: expected matrices"):
         parametrizations.orthogonal(nn.Linear(2, 2), "bias")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt.errors import DeviceError, DTypeError, ShapeError
+from kernelrt.errors import DeviceError, DomainError, DTypeError, ShapeError
 
 
 def test_types_of_python_data():
@@ -73,7 +73,7 @@ def test_integers_between_fractional_ends(ends, dtype):
 
 def test_a_step_without_a_whole_part():
     assert krt.arange(0, 2, 0.5, dtype="int32").tolist() == [0, 0, 0, 0]  # as in PyTorch
-    with pytest.raises(ShapeError, match="step: expected at least 1 or at most -1 for int64"):
+    with pytest.raises(DomainError, match="step: expected at least 1 or at most -1 for int64"):
         krt.arange(0, 2, 0.5, dtype="int64")
 
 
@@ -302,7 +302,7 @@ def test_bad_types_and_shapes():
         krt.zeros(-1)
     with pytest.raises(DTypeError, match="shape"):
         krt.zeros(2.5)
-    with pytest.raises(ShapeError, match="step"):
+    with pytest.raises(DomainError, match="step"):
         krt.arange(0, 5, 0)
     with pytest.raises(ShapeError, match="steps"):
         krt.linspace(0, 1, -1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overloa
 
 import numpy as np
 
-from kernelrt.errors import DTypeError, ShapeError, UnknownNameError
+from kernelrt.errors import DomainError, DTypeError, UnknownNameError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor.nodes import arguments
 
@@ -100,7 +100,7 @@ def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise DTypeError(f"{name}: expected a number, not {_named(value)}")
     if not (-sys.float_info.max <= value <= sys.float_info.max):
-        raise ShapeError(f"{name}: expected a finite number, not {value}")
+        raise DomainError(f"{name}: expected a finite number, not {value}")
     return float(value)
 
 
@@ -122,7 +122,7 @@ def non_negative(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise DTypeError(f"{name}: expected a number, not {_named(value)}")
     if not (0.0 <= value <= sys.float_info.max):
-        raise ShapeError(f"{name}: expected a finite number of at least 0, not {value}")
+        raise DomainError(f"{name}: expected a finite number of at least 0, not {value}")
     return float(value)
 
 
@@ -130,7 +130,7 @@ def positive(name: str, value: object) -> float:
     """Return `value` as a finite float above 0."""
     number = non_negative(name, value)
     if not number:
-        raise ShapeError(f"{name}: expected a number above 0, not {value}")
+        raise DomainError(f"{name}: expected a number above 0, not {value}")
     return number
 
 
@@ -148,7 +148,7 @@ def fraction(name: str, value: object) -> float:
     """Return `value` as a float from 0 to 1."""
     number = non_negative(name, value)
     if number > 1:
-        raise ShapeError(f"{name}: expected a number from 0 to 1, not {value}")
+        raise DomainError(f"{name}: expected a number from 0 to 1, not {value}")
     return number
 
 
@@ -158,7 +158,7 @@ def decays(name: str, value: object) -> tuple[float, float]:
         raise DTypeError(f"{name}: expected a pair of floats, not {value!r}")
     first, second = (non_negative(f"{name}[{i}]", beta) for i, beta in enumerate(value))
     if first >= 1 or second >= 1:
-        raise ShapeError(f"{name}: expected numbers from 0 to below 1, not {value}")
+        raise DomainError(f"{name}: expected numbers from 0 to below 1, not {value}")
     return first, second
 
 
@@ -180,7 +180,7 @@ def whole(least: int) -> Callable[[str, object], int]:
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise DTypeError(f"{name}: expected an int, not {type(value).__name__}")
         if value < least:
-            raise ShapeError(f"{name}: expected at least {least}, not {value}")
+            raise DomainError(f"{name}: expected at least {least}, not {value}")
         return int(value)
 
     return check
@@ -193,7 +193,7 @@ def one_of(choices: Sequence[str | None]) -> Callable[[str, object], str | None]
         if value is not None and not isinstance(value, str):
             raise DTypeError(f"{name}: expected a str or None, not {type(value).__name__}")
         if value not in choices:
-            raise ShapeError(f"{name}: expected one of {', '.join(map(repr, choices))}, "
+            raise DomainError(f"{name}: expected one of {', '.join(map(repr, choices))}, "
                              f"not {value!r}")  # fmt: skip
         return value
 

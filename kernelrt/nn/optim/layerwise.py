@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final, Unpack
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.nn.optim.hyperparameters import (
     Hyperparameter,
     any_number,
@@ -161,7 +161,7 @@ class Adafactor(Optimizer):
 
     Raises
     ------
-    ShapeError
+    DomainError
         `beta2_decay` is above 0, or `d` is below 1.
 
     Examples
@@ -195,11 +195,11 @@ class Adafactor(Optimizer):
     @classmethod
     def _prepare(cls, group: Group) -> None:
         if group["beta2_decay"] > 0:
-            raise ShapeError(
+            raise DomainError(
                 f"beta2_decay: expected at most 0, not {group['beta2_decay']}"
             )
         if group["d"] < 1:
-            raise ShapeError(f"d: expected at least 1, not {group['d']}")
+            raise DomainError(f"d: expected at least 1, not {group['d']}")
         group.scalars("step")
         if "row_var" in group.state:
             return
@@ -308,8 +308,10 @@ class Muon(Optimizer):
 
     Raises
     ------
+    DomainError
+        `ns_steps` is 100 or more.
     ShapeError
-        A parameter is not a matrix, or `ns_steps` is 100 or more.
+        A parameter is not a matrix.
 
     Examples
     --------
@@ -348,7 +350,7 @@ class Muon(Optimizer):
     @classmethod
     def _prepare(cls, group: Group) -> None:
         if group["ns_steps"] >= 100:
-            raise ShapeError(f"ns_steps: expected fewer than 100, not {group['ns_steps']}")
+            raise DomainError(f"ns_steps: expected fewer than 100, not {group['ns_steps']}")
         for i, param in enumerate(group.params):
             if param.ndim != 2 + (group.members is not None):
                 raise ShapeError(

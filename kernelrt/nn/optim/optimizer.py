@@ -95,8 +95,10 @@ class Optimizer(Hyper):
         `params` holds anything but floating-point tensors.
     GradientError
         A tensor is not a parameter, or ``differentiable`` is true.
+    DomainError
+        `lr` is negative, or another number is out of its range.
     ShapeError
-        There are no parameters, a parameter is given twice, or `lr` is negative.
+        There are no parameters, or a parameter is given twice.
     UnknownNameError
         A group has a key that is not a hyperparameter of this optimizer.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError
 from kernelrt.nn.optim.hyperparameters import Hyperparameter, flag, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.nn.optim.param_groups import at
@@ -54,7 +54,7 @@ class SGD(Optimizer):
 
     Raises
     ------
-    ShapeError
+    DomainError
         `nesterov` is true, but `momentum` is 0 or `dampening` is not 0.
 
     Examples
@@ -99,7 +99,7 @@ class SGD(Optimizer):
     def _prepare(cls, group: Group) -> None:
         momentum, dampening = group["momentum"], group["dampening"]
         if group["nesterov"] and (not group.on("momentum") or dampening):
-            raise ShapeError(
+            raise DomainError(
                 f"nesterov: expected momentum above 0 and dampening 0, not momentum={momentum} and "
                 f"dampening={dampening}"
             )

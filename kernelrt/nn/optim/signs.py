@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError
 from kernelrt.nn.optim.adaptive import penalized
 from kernelrt.nn.optim.hyperparameters import (
     Hyperparameter,
@@ -30,7 +30,7 @@ def _etas(name: str, value: object) -> tuple[float, ...]:
     """Check two factors: one between 0 and 1, and one above 1."""
     low, high = pair = numbers(2)(name, value)
     if not 0 < low < 1 < high:
-        raise ShapeError(f"{name}: expected (factor between 0 and 1, factor above 1), not {value}")
+        raise DomainError(f"{name}: expected (factor between 0 and 1, factor above 1), not {value}")
     return pair
 
 
@@ -38,7 +38,7 @@ def _interval(name: str, value: object) -> tuple[float, ...]:
     """Check a lower and an upper bound."""
     low, high = pair = numbers(2)(name, value)
     if not 0 <= low <= high:
-        raise ShapeError(f"{name}: expected 0 <= lower bound <= upper bound, not {value}")
+        raise DomainError(f"{name}: expected 0 <= lower bound <= upper bound, not {value}")
     return pair
 
 

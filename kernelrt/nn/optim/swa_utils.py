@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.device.dlpack import refuse_torch_module
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.nn.module import Module
 from kernelrt.nn.optim.hyperparameters import fraction, one_of, whole
 from kernelrt.nn.optim.lr_scheduler.lr_base import LRScheduler, check_optimizer, per_group
@@ -71,7 +71,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> AverageFunction:
 
     Raises
     ------
-    ShapeError
+    DomainError
         `decay` is below 0 or above 1.
 
     Examples
@@ -188,7 +188,7 @@ class AveragedModel(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if device not in (None, "cpu"):
-            raise ShapeError(f"device: expected 'cpu' or None, not {device!r}")
+            raise DomainError(f"device: expected 'cpu' or None, not {device!r}")
         if not isinstance(model, Module):
             refuse_torch_module(model, "model")
             raise DTypeError(f"model: expected a Module, not {type(model).__name__}")
@@ -355,7 +355,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
     ([2.0], [2.0])
     """
     if device not in (None, "cpu"):
-        raise ShapeError(f"device: expected 'cpu', not {device!r}")
+        raise DomainError(f"device: expected 'cpu', not {device!r}")
     norms = [m for m in model.modules() if getattr(m, "running_mean", None) is not None]
     if not norms:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, GradientError, JitError
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.free_functions.joining import stack
@@ -35,7 +35,7 @@ def _with_gradients(parameters: Tensors) -> list[tuple[Tensor, Tensor]]:
 def _order(norm_type: float) -> float:
     order = real(norm_type, "norm_type")
     if math.isnan(order):
-        raise ShapeError("norm_type: expected a number, not NaN")
+        raise DomainError("norm_type: expected a number, not NaN")
     return order
 
 
@@ -210,7 +210,7 @@ def clip_grad_value_(
     del foreach
     most = real(clip_value, "clip_value")
     if not most >= 0:
-        raise ShapeError(f"clip_value: expected at least 0, not {clip_value}")
+        raise DomainError(f"clip_value: expected at least 0, not {clip_value}")
     with no_grad():
         for param, grad in _with_gradients(parameters):
             param.grad = grad.clamp(-most, most)

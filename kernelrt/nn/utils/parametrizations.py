@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from kernelrt.errors import ShapeError, StateError
+from kernelrt.errors import DomainError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn.module import Module
 from kernelrt.nn.utils.norms import norm_along, power_iteration
@@ -219,7 +219,7 @@ def orthogonal(module: M, name: str = "weight", orthogonal_map: str | None = Non
     if weight.ndim < 2:
         raise ShapeError(f"name: expected matrices, not the shape {format_shape(weight.dims)}")
     if orthogonal_map not in (None, "matrix_exp", "cayley"):
-        raise ShapeError(
+        raise DomainError(
             f"orthogonal_map: expected 'matrix_exp' or 'cayley', not {orthogonal_map!r}"
         )
     made = _Orthogonal(weight, orthogonal_map == "cayley")

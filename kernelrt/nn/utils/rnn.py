@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn.recurrent import PackedSequence
 from kernelrt.tensor import Tensor, is_tracing
@@ -46,7 +46,7 @@ def pad_sequence(
     [[1, 2, 3], [4, 0, 0]]
     """
     if padding_side not in ("right", "left"):
-        raise ShapeError(f"padding_side: expected 'right' or 'left', not {padding_side!r}")
+        raise DomainError(f"padding_side: expected 'right' or 'left', not {padding_side!r}")
     given = _sequences(sequences)
     longest = max(_length(x) for x in given)
     padded = []

@@ -12,7 +12,7 @@ from kernelrt import dtype as dt
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, import_array, kind_name, nothing
-from kernelrt.errors import DTypeError, KernelrtError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, KernelrtError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop, dim_max, format_size, prod, same
 from kernelrt.ir.size import Real, Size, plain
@@ -755,8 +755,10 @@ def arange(
     ------
     DTypeError
         `dtype` cannot represent all of these integers, or an argument is infinite or NaN.
+    DomainError
+        `step` is 0.
     ShapeError
-        `step` is 0, or not 1 with dynamic sizes.
+        `step` is not 1 with dynamic sizes.
 
     Examples
     --------
@@ -768,7 +770,7 @@ def arange(
         start, end = 0, start
     start, end, step = _end(start, "start"), _end(end, "end"), _end(step, "step")
     if step == 0:
-        raise ShapeError("step: expected a number other than 0")
+        raise DomainError("step: expected a number other than 0")
     whole = all(isinstance(v, int | UOp) for v in (start, end, step))
     wanted = dt.parse(dtype) if dtype is not None else dt.int64 if whole else dt.float32
     if isinstance(end, UOp) or isinstance(start, UOp):
@@ -794,7 +796,7 @@ def arange(
                 element(value, dt.float64, name)
         steps = -((start - end) // step) if whole else (end - start) / step
         if isinstance(steps, float) and math.isinf(steps):
-            raise ShapeError(
+            raise DomainError(
                 f"step: {step} gives infinitely many numbers from {start} to {end}; use a larger "
                 "step"
             )
@@ -803,7 +805,7 @@ def arange(
             given, start, step, whole = step, int(start), int(step), True
             if wanted is dt.int64:
                 if step == 0:
-                    raise ShapeError(
+                    raise DomainError(
                         "step: expected at least 1 or at most -1 for int64, which drops the "
                         f"fraction, not {given}; pass a floating dtype"
                     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor.nodes.arguments import flag, real
 from kernelrt.tensor.rng.random import bernoulli
@@ -21,10 +21,10 @@ _FLOOR: Final = -1.0507009873554804934193349852946 * 1.6732632423543772848170429
 
 
 def probability(p: object) -> float:
-    """Return `p` as a float; raise ShapeError if it is not between 0 and 1."""
+    """Return `p` as a float; raise DomainError if it is not between 0 and 1."""
     value = real(p, "p")
     if not 0.0 <= value <= 1.0:
-        raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
+        raise DomainError(f"p: expected a probability from 0 to 1, not {p}")
     return value
 
 
@@ -51,8 +51,10 @@ def dropout1d(
 
     Raises
     ------
+    DomainError
+        `p` lies outside of [0, 1].
     ShapeError
-        `input` has another number of axes, or `p` lies outside of [0, 1].
+        `input` has another number of axes.
     DTypeError
         `input` does not hold floats.
 
@@ -185,7 +187,7 @@ def alpha_dropout(
 
     Raises
     ------
-    ShapeError
+    DomainError
         `p` lies outside of [0, 1].
     DTypeError
         `input` does not hold floats.
@@ -222,8 +224,10 @@ def feature_alpha_dropout(
 
     Raises
     ------
+    DomainError
+        `p` lies outside of [0, 1].
     ShapeError
-        `input` has fewer than two axes, or `p` lies outside of [0, 1].
+        `input` has fewer than two axes.
     DTypeError
         `input` does not hold floats.
 

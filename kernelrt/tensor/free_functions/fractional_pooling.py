@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor.free_functions.creation import arange, full
 from kernelrt.tensor.free_functions.joining import cat
@@ -61,7 +61,7 @@ class Fractions:
             each = tuple(output_ratio) if several else (output_ratio,) * n
             self.ratios = tuple(real(ratio, "output_ratio") for ratio in each)
             if len(each) != n or not all(0 < ratio < 1 for ratio in self.ratios):
-                raise ShapeError(
+                raise DomainError(
                     f"output_ratio: expected {n} numbers between 0 and 1, not {output_ratio!r}"
                 )
 

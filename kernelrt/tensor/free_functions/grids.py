@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.free_functions.creation import arange, ones
@@ -113,7 +113,7 @@ def gradient(
     axes = axes_of(dim, values.ndim)
     order = integer(edge_order, "edge_order", 1)
     if order > 2:
-        raise ShapeError(f"edge_order: expected 1 or 2, not {order}")
+        raise DomainError(f"edge_order: expected 1 or 2, not {order}")
     spacing = 1 if spacing is None else take_by_value(spacing)
     given = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
     if isinstance(spacing, TensorBase) or len(given) != len(axes):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor.methods.movement import MovementMethods
 from kernelrt.tensor.nodes import build
@@ -149,8 +149,10 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
 
     Raises
     ------
+    DomainError
+        `indexing` is unknown.
     ShapeError
-        A tensor has more than one axis, or `indexing` is unknown.
+        A tensor has more than one axis.
     DTypeError
         An argument is no Tensor.
 
@@ -162,7 +164,7 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
     """
     lines = _several(tensors, "meshgrid")
     if indexing not in ("ij", "xy"):
-        raise ShapeError(f"indexing: expected 'ij' or 'xy', not {indexing!r}")
+        raise DomainError(f"indexing: expected 'ij' or 'xy', not {indexing!r}")
     for i, t in enumerate(lines):
         if t.ndim > 1:
             raise ShapeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, Self
 
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor.autograd.tags import custom
 from kernelrt.tensor.nodes import build
@@ -234,7 +234,7 @@ class ActivationMethods(_Below):
         ------
         DTypeError
             This tensor holds integers or bools.
-        ShapeError
+        DomainError
             `approximate` is another string.
 
         Notes
@@ -252,7 +252,7 @@ class ActivationMethods(_Below):
         self._floats("gelu")
         rule = {"none": _gelu, "tanh": _gelu_by_tanh}.get(approximate)
         if rule is None:
-            raise ShapeError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
+            raise DomainError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
         return self._widely(rule)
 
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
@@ -371,7 +371,7 @@ class ActivationMethods(_Below):
         ------
         DTypeError
             This tensor holds integers or bools.
-        ShapeError
+        DomainError
             `alpha` is 0.
 
         Notes
@@ -387,7 +387,7 @@ class ActivationMethods(_Below):
         """
         self._floats("celu")
         if real(alpha, "alpha") == 0:
-            raise ShapeError("alpha: expected a number other than 0")
+            raise DomainError("alpha: expected a number other than 0")
         return self._widely(lambda x: _exponential(x, 1, alpha, 1 / alpha))
 
     def selu(self) -> Self:
@@ -451,7 +451,7 @@ class ActivationMethods(_Below):
         ------
         DTypeError
             This tensor holds integers or bools.
-        ShapeError
+        DomainError
             `lambd` is negative.
 
         Examples
@@ -462,7 +462,7 @@ class ActivationMethods(_Below):
         self._floats("softshrink")
         edge = real(lambd, "lambd")
         if not edge >= 0:
-            raise ShapeError(f"lambd: expected a number of at least 0, not {lambd}")
+            raise DomainError(f"lambd: expected a number of at least 0, not {lambd}")
 
         def rule(x: UOp) -> UOp:
             below = x.alu(Op.LT, build.zeros_like(x))

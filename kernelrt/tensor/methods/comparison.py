@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.device.dlpack import kind_name
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError
 from kernelrt.ir import Op, UOp
 from kernelrt.native.thread_modes import MISSING
 from kernelrt.tensor.base import Operand, TensorBase
@@ -474,7 +474,7 @@ class ComparisonMethods(_Below):
 
         Raises
         ------
-        ShapeError
+        DomainError
             A tolerance is negative.
 
         Examples
@@ -484,7 +484,7 @@ class ComparisonMethods(_Below):
         """
         for name, value in (("rtol", rtol), ("atol", atol)):
             if not real(value, name) >= 0:
-                raise ShapeError(f"{name}: expected a number of at least 0, not {value}")
+                raise DomainError(f"{name}: expected a number of at least 0, not {value}")
         a, b = self._unify(("other", other), exact=True)
         same = a.eq(b)
         if equal_nan and a.dtype.is_float:

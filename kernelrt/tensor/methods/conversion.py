@@ -11,7 +11,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.device import dlpack
 from kernelrt.device.registry import check_device
-from kernelrt.errors import DeviceError, DTypeError, ScalarError, ShapeError
+from kernelrt.errors import DeviceError, DomainError, DTypeError, ScalarError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
 from kernelrt.native.array_handle import ArrayHandle
@@ -267,7 +267,7 @@ class ConversionMethods(_Below):
         [1.0, 2.0]
         """
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-            raise ShapeError(
+            raise DomainError(
                 f"api_version: expected '2021.12', '2022.12', '2023.12' or '2024.12', not "
                 f"{api_version!r}"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError, ShapeError
 from kernelrt.ir.shape import format_shape, format_size, prod, same, total
 from kernelrt.tensor.nodes.arguments import PerAxis, lacking, per_axis
 from kernelrt.tensor.nodes.convolve import Windows, convolve, transposed
@@ -383,6 +383,6 @@ def _padding(
         spans = [d * (k - 1) for k, d in zip(taps, dilations, strict=True)]
         return tuple(s // 2 for s in spans), tuple(s - s // 2 for s in spans)
     if isinstance(padding, str):
-        raise ShapeError(f"padding: expected numbers, 'valid' or 'same', not {padding!r}")
+        raise DomainError(f"padding: expected numbers, 'valid' or 'same', not {padding!r}")
     widths = per_axis(padding, len(taps), "padding")
     return widths, widths

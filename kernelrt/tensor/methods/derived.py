@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape, same
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd.tags import detach
@@ -74,8 +74,10 @@ class DerivedMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `p` is negative.
         ShapeError
-            This tensor does not have 2 axes, or `p` is negative.
+            This tensor does not have 2 axes.
         DTypeError
             This tensor holds integers or bools.
 
@@ -88,7 +90,7 @@ class DerivedMethods(_Below):
             raise ShapeError(f"pdist: expected shape (n, m), not {format_shape(self.dims)}")
         check_floats(self.dtype, "pdist")
         if not real(p, "p") >= 0:
-            raise ShapeError(f"p: expected a number of at least 0, not {p}")
+            raise DomainError(f"p: expected a number of at least 0, not {p}")
         first, second = np.triu_indices(self._static_size(0, "pdist"), 1)
         if not len(first) or build.has_zero(self.dims):
             return self[first].sum(-1)  # empty or zeros, with a gradient
@@ -182,7 +184,7 @@ class DerivedMethods(_Below):
         else:
             low, high = (real(v, "range") for v in span)
             if not low <= high:
-                raise ShapeError(f"range: expected ends in ascending order, not {low} and {high}")
+                raise DomainError(f"range: expected ends in ascending order, not {low} and {high}")
             first, last = (self._of(build.full(v, self.dtype, ())) for v in (low, high))
         alone = first.eq(last).cast(self.dtype) * 0.5
         first, last = first - alone, last + alone

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor.nodes import build, composite_ops, float_parts, special
 from kernelrt.tensor.nodes.arguments import integer, real
@@ -616,7 +616,7 @@ class ElementwiseMethods(_Below):
 
         Raises
         ------
-        ShapeError
+        DomainError
             A tolerance is negative.
         JitError
             A function is being traced.
@@ -956,8 +956,10 @@ class ElementwiseMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `p` or `maxnorm` is out of range.
         ShapeError
-            This tensor has fewer than 2 axes, or `p` or `maxnorm` is out of range.
+            This tensor has fewer than 2 axes.
         DTypeError
             This tensor holds integers or bools.
 
@@ -968,7 +970,7 @@ class ElementwiseMethods(_Below):
         [[1.5, 2.0], [0.0, 1.0]]
         """
         if not real(p, "p") > 0:
-            raise ShapeError(f"p: expected a number above 0, not {p}")
+            raise DomainError(f"p: expected a number above 0, not {p}")
         if not real(maxnorm, "maxnorm") >= 0:
-            raise ShapeError(f"maxnorm: expected a number of at least 0, not {maxnorm}")
+            raise DomainError(f"maxnorm: expected a number of at least 0, not {maxnorm}")
         return self._renormed(p, dim, maxnorm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor.nodes import build
@@ -134,7 +134,7 @@ class GatingMethods(_Below):
 
         Raises
         ------
-        ShapeError
+        DomainError
             `lower` is greater than `upper`.
         DTypeError
             This tensor holds integers or bools.
@@ -151,7 +151,7 @@ class GatingMethods(_Below):
         """
         low, high = real(lower, "lower"), real(upper, "upper")
         if not low <= high:
-            raise ShapeError(f"lower, upper: expected lower <= upper, not {low} and {high}")
+            raise DomainError(f"lower, upper: expected lower <= upper, not {low} and {high}")
         self._floats("rrelu")
         if not training:
             return self.leaky_relu((low + high) / 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
 from kernelrt.tensor.nodes import build
@@ -326,7 +326,7 @@ class LossMethods(_Below):
         if reduction == "none":
             return self
         if reduction not in ("mean", "sum"):
-            raise ShapeError(f"reduction: expected 'mean', 'sum' or 'none', not {reduction!r}")
+            raise DomainError(f"reduction: expected 'mean', 'sum' or 'none', not {reduction!r}")
         return self.mean() if reduction == "mean" else self.sum()
 
     def cross_entropy(
@@ -358,8 +358,10 @@ class LossMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `label_smoothing` is not from 0 to 1, or `reduction` is unknown.
         ShapeError
-            A shape does not match, or an argument is out of range.
+            A shape does not match.
         DTypeError
             `target` holds neither integers nor probabilities of all classes, or the scores are not
             floats.
@@ -380,7 +382,7 @@ class LossMethods(_Below):
         x, axis = self._scores("cross_entropy")
         x = x.cast(x.dtype.accumulator)
         if not 0 <= label_smoothing <= 1:
-            raise ShapeError(f"label_smoothing: expected 0 to 1, not {label_smoothing}")
+            raise DomainError(f"label_smoothing: expected 0 to 1, not {label_smoothing}")
         given = self._lift(target, "cross_entropy: target")
         if given.dtype.is_float and build.same_shape(given.dims, self.dims):
             return self._probability_loss(given, weight, reduction, label_smoothing, axis)
@@ -678,8 +680,10 @@ class LossMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `delta` is not above 0.
         ShapeError
-            The shape of `target` or `weight` differs, or `delta` is not above 0.
+            The shape of `target` or `weight` differs.
         DTypeError
             This tensor holds integers or bools.
 
@@ -694,7 +698,7 @@ class LossMethods(_Below):
         [0.5, 2.5]
         """
         if not delta > 0:
-            raise ShapeError(f"delta: expected a number above 0, not {delta}")
+            raise DomainError(f"delta: expected a number above 0, not {delta}")
         x, y = self._pair(target, "huber_loss")
         losses = (x - y)._widely(lambda d: huber(d, delta))
         return losses._weighted_by(weight, reduction, "huber_loss", divides=False)
@@ -718,8 +722,10 @@ class LossMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `beta` is negative.
         ShapeError
-            The shape of `target` differs, or `beta` is negative.
+            The shape of `target` differs.
         DTypeError
             This tensor holds integers or bools.
 
@@ -734,7 +740,7 @@ class LossMethods(_Below):
         [0.25, 2.0]
         """
         if not beta >= 0:
-            raise ShapeError(f"beta: expected a number of at least 0, not {beta}")
+            raise DomainError(f"beta: expected a number of at least 0, not {beta}")
         if beta == 0:
             return self.l1_loss(target, reduction)
         x, y = self._pair(target, "smooth_l1_loss")

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcasts_to, format_shape, format_size, same
 from kernelrt.tensor.nodes import build
@@ -253,8 +253,10 @@ class MarginMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `margin` is not above 0.
         ShapeError
-            The numbers of axes differ, or `margin` is not above 0.
+            The numbers of axes differ.
 
         Notes
         -----
@@ -299,8 +301,10 @@ class MarginMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `margin` is not above 0.
         ShapeError
-            The numbers of axes differ, or `margin` is not above 0.
+            The numbers of axes differ.
 
         Examples
         --------
@@ -321,7 +325,7 @@ class MarginMethods(_Below):
         margin: float, swap: bool, reduction: str, name: str,
     ) -> Self:  # fmt: skip
         if not real(margin, "margin") > 0:
-            raise ShapeError(f"margin: expected a number above 0, not {margin}")
+            raise DomainError(f"margin: expected a number above 0, not {margin}")
         near, far = self._lift(positive, "positive"), self._lift(negative, "negative")
         if not self.ndim == near.ndim == far.ndim:
             raise ShapeError(
@@ -363,8 +367,10 @@ class MarginMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `p` is neither 1 nor 2.
         ShapeError
-            A shape does not match, or `p` is neither 1 nor 2.
+            A shape does not match.
         DTypeError
             The scores are not floats, or `target` does not hold integers.
         IndexBoundsError
@@ -376,7 +382,7 @@ class MarginMethods(_Below):
         0.6875
         """
         if p not in (1, 2):
-            raise ShapeError(f"p: expected 1 or 2, not {p!r}")
+            raise DomainError(f"p: expected 1 or 2, not {p!r}")
         if self.ndim not in (1, 2):
             raise ShapeError(f"multi_margin_loss: expected 1 or 2 axes, not {self.ndim}")
         x, axis = self._scores("multi_margin_loss")
@@ -534,8 +540,10 @@ class MarginMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `blank` is not one of the classes.
         ShapeError
-            A shape does not match, or `blank` is not one of the classes.
+            A shape does not match.
         DTypeError
             The log-probabilities are not floats, or targets or lengths are not integers.
         IndexBoundsError
@@ -563,7 +571,7 @@ class MarginMethods(_Below):
             raise ShapeError("ctc_loss: expected at least one time step, not 0")
         number = integer(blank, "blank", least=0)
         if number >= classes:
-            raise ShapeError(f"blank: expected one of the {classes} classes, not {number}")
+            raise DomainError(f"blank: expected one of the {classes} classes, not {number}")
         steps = x._lengths(input_lengths, count, times, "input_lengths")
         labels, lengths = x._labels(targets, target_lengths, count, classes, number)
         wide = x._wide("ctc_loss")
@@ -695,12 +703,12 @@ class MarginMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `eps` is not above 0; at run time: a variance is below 0.
         ShapeError
-            The shape of `var` does not match, or `eps` is not above 0.
+            The shape of `var` does not match.
         DTypeError
             This tensor holds integers or bools.
-        DomainError
-            At run time, if a variance is below 0.
 
         Examples
         --------
@@ -709,7 +717,7 @@ class MarginMethods(_Below):
         [0.5, 2.0]
         """
         if not real(eps, "eps") > 0:
-            raise ShapeError(f"eps: expected a number above 0, not {eps}")
+            raise DomainError(f"eps: expected a number above 0, not {eps}")
         x, y = self._together(target, "gaussian_nll_loss")
         spread = self._variances(var, x)
         held = self._of(at_least(spread.uop, eps))

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import (
     broadcasts_to,
@@ -963,9 +963,10 @@ class MovementMethods(_Below):
         ------
         DTypeError
             The dtype cannot represent `value`.
+        DomainError
+            `mode` is unknown.
         ShapeError
-            `mode` is unknown, the pairs do not fit the axes, or more elements are removed or
-            mirrored than there are.
+            The pairs do not fit the axes, or more elements are removed or mirrored than there are.
 
         Examples
         --------
@@ -975,7 +976,7 @@ class MovementMethods(_Below):
         """
         if mode != "constant" and mode not in pad_modes.MODES:
             known = ", ".join(map(repr, ["constant", *pad_modes.MODES]))
-            raise ShapeError(f"mode: expected one of {known}, not {mode!r}")
+            raise DomainError(f"mode: expected one of {known}, not {mode!r}")
         if not isinstance(pad, tuple | list):
             raise DTypeError(f"pad: expected pairs of ints, not {type(pad).__name__} ({pad!r})")
         if mode != "constant":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.constants import short_power
 from kernelrt.ir.shape import dim_span, format_size
@@ -155,7 +155,7 @@ class OperatorMethods(_Below):
 
         Raises
         ------
-        ShapeError
+        DomainError
             `rounding_mode` is another string.
 
         Examples
@@ -167,7 +167,7 @@ class OperatorMethods(_Below):
         if rounding_mode == "floor":
             return self // other
         if rounding_mode not in (None, "trunc"):
-            raise ShapeError(
+            raise DomainError(
                 f"rounding_mode: expected None, 'floor' or 'trunc', not {rounding_mode!r}"
             )
         quotient = self._divide(other, reverse=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.device.registry import check_device
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import axis_of, check_floats, integer, real
@@ -100,10 +100,8 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             This tensor does not hold floats, and `p` is not given.
-        ShapeError
-            `p` lies outside of [0, 1].
         DomainError
-            At run time, if a probability lies outside of [0, 1] or is NaN.
+            `p` lies outside of [0, 1]; at run time: a probability does, or is NaN.
 
         Examples
         --------
@@ -232,7 +230,7 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             This tensor does not hold floats.
-        ShapeError
+        DomainError
             `tau` is not above 0.
 
         Examples
@@ -244,7 +242,7 @@ class DrawingMethods(_Below):
         check_floats(self.dtype, "gumbel_softmax")
         axis = axis_of(dim, self.ndim)
         if not real(tau, "tau") > 0:
-            raise ShapeError(f"tau: expected a number above 0, not {tau}")
+            raise DomainError(f"tau: expected a number above 0, not {tau}")
         noise = gumbels(self.dims, self.dtype, generator)
         soft = ((self + noise) / tau).softmax(axis)
         if not hard:
@@ -277,7 +275,7 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             This tensor does not hold floats.
-        ShapeError
+        DomainError
             `std` is negative.
 
         Examples
@@ -313,7 +311,7 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             This tensor does not hold floats.
-        ShapeError
+        DomainError
             `a` is greater than `b`.
 
         Examples
@@ -324,7 +322,7 @@ class DrawingMethods(_Below):
         """
         low, high = real(a, "a"), real(b, "b")
         if not low <= high:
-            raise ShapeError(f"a, b: expected a <= b, not {a} and {b}")
+            raise DomainError(f"a, b: expected a <= b, not {a} and {b}")
         check_floats(self.dtype, "uniform_")
         drawn = random.uniform(
             self.dims, low=low, high=high, dtype=self.dtype, generator=generator
@@ -352,7 +350,7 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             This tensor does not hold floats.
-        ShapeError
+        DomainError
             `std` is not above 0.
 
         Examples
@@ -362,7 +360,7 @@ class DrawingMethods(_Below):
         """
         check_floats(self.dtype, "log_normal_")
         if not real(std, "std") > 0:
-            raise ShapeError(f"std: expected a number above 0, not {std}")
+            raise DomainError(f"std: expected a number above 0, not {std}")
         wide = self.dtype.accumulator
         drawn = random.normal(
             self.dims, mean=real(mean, "mean"), std=std, dtype=wide, generator=generator
@@ -390,7 +388,7 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             This tensor does not hold floats.
-        ShapeError
+        DomainError
             `lambd` is not above 0.
 
         Examples
@@ -400,7 +398,7 @@ class DrawingMethods(_Below):
         """
         check_floats(self.dtype, "exponential_")
         if not real(lambd, "lambd") > 0:
-            raise ShapeError(f"lambd: expected a number above 0, not {lambd}")
+            raise DomainError(f"lambd: expected a number above 0, not {lambd}")
         drawn = exponentials(self.dims, self.dtype.accumulator, generator)
         return self._put(drawn / lambd, "exponential_")
 
@@ -427,7 +425,7 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             This tensor does not hold floats.
-        ShapeError
+        DomainError
             `sigma` is not above 0.
 
         Examples
@@ -437,7 +435,7 @@ class DrawingMethods(_Below):
         """
         check_floats(self.dtype, "cauchy_")
         if not real(sigma, "sigma") > 0:
-            raise ShapeError(f"sigma: expected a number above 0, not {sigma}")
+            raise DomainError(f"sigma: expected a number above 0, not {sigma}")
         angle = (random.rand(self.dims, dtype=dt.float64, generator=generator) - 0.5) * math.pi
         return self._put(angle.tan() * sigma + real(median, "median"), "cauchy_")
 
@@ -460,7 +458,7 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             This tensor holds bools.
-        ShapeError
+        DomainError
             `p` is not between 0 and 1, exclusive.
 
         Examples
@@ -469,7 +467,7 @@ class DrawingMethods(_Below):
         True
         """
         if not 0 < real(p, "p") < 1:
-            raise ShapeError(f"p: expected a probability between 0 and 1, exclusive, not {p}")
+            raise DomainError(f"p: expected a probability between 0 and 1, exclusive, not {p}")
         if self.dtype.is_bool:
             raise DTypeError("geometric_: bools cannot hold counts; cast them")
         drawn = positive_rand(self.dims, dt.float64, generator)
@@ -496,10 +494,11 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             `p` is a tensor that does not hold floats.
-        ShapeError
-            `p` is a number outside of [0, 1], or its shape does not expand to that of this tensor.
         DomainError
-            At run time, if an element of `p` lies outside of [0, 1] or is NaN.
+            `p` is a number outside of [0, 1]; at run time: an element of `p` lies outside, or is
+            NaN.
+        ShapeError
+            The shape of `p` does not expand to that of this tensor.
 
         Examples
         --------
@@ -541,7 +540,7 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             The dtype cannot represent all of the integers.
-        ShapeError
+        DomainError
             `from_` is not below `to`.
 
         Examples
@@ -556,7 +555,7 @@ class DrawingMethods(_Below):
         first = 0 if from_ is None else integer(from_, "from_")
         limit = int(most) + 1 if to is None else integer(to, "to")
         if not first < limit:
-            raise ShapeError(f"from_, to: expected from_ < to, not {first} and {limit}")
+            raise DomainError(f"from_, to: expected from_ < to, not {first} and {limit}")
         least = -int(most) if kind.is_float else 0 if kind.is_bool else int(kind.min)
         if not least <= first < limit <= int(most) + 1:
             raise DTypeError(
@@ -581,7 +580,7 @@ class DrawingMethods(_Below):
 def _probability(p: float) -> float:
     number = real(p, "p")
     if not 0 <= number <= 1:
-        raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
+        raise DomainError(f"p: expected a probability from 0 to 1, not {p}")
     return number
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, OutOfMemoryError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, OutOfMemoryError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import dim_span, format_shape, format_size, is_static, prod, same
 from kernelrt.ir.size import plain
@@ -471,9 +471,11 @@ class ResamplingMethods(_Below):
         ------
         DTypeError
             The elements are not floats, and `mode` is neither "nearest" nor "nearest-exact".
+        DomainError
+            The mode is unknown, or a factor is not above 0.
         ShapeError
-            The mode is unknown, does not fit the number of axes or lacks the given option; or not
-            exactly one of `size` and `scale_factor` is given.
+            The mode does not fit the number of axes or lacks the given option; or not exactly one
+            of `size` and `scale_factor` is given.
 
         Notes
         -----
@@ -499,7 +501,7 @@ class ResamplingMethods(_Below):
             )
         check_interpolation(mode, align_corners)
         if flag(antialias, "antialias") and mode not in ("bilinear", "bicubic"):
-            raise ShapeError(
+            raise DomainError(
                 f"antialias: expected mode 'bilinear' or 'bicubic', not {mode!r}"
             )
         sizes = factors_of(size, scale_factor, n)
@@ -655,8 +657,10 @@ class ResamplingMethods(_Below):
         ------
         DTypeError
             The elements are not floats, or `grid` has another dtype.
+        DomainError
+            A mode is unknown.
         ShapeError
-            `grid` has an unsuitable shape, or a mode is unknown.
+            `grid` has an unsuitable shape.
 
         Examples
         --------
@@ -665,9 +669,9 @@ class ResamplingMethods(_Below):
         [[[[1.0, 2.5]]]]
         """
         if mode not in ("bilinear", "nearest", "bicubic"):
-            raise ShapeError(f"mode: expected 'bilinear', 'nearest' or 'bicubic', not {mode!r}")
+            raise DomainError(f"mode: expected 'bilinear', 'nearest' or 'bicubic', not {mode!r}")
         if padding_mode not in ("zeros", "border", "reflection"):
-            raise ShapeError(
+            raise DomainError(
                 f"padding_mode: expected 'zeros', 'border' or 'reflection', not {padding_mode!r}"
             )
         flag(align_corners, "align_corners")
@@ -803,9 +807,9 @@ def _copies(mode: str, axes: int, smooth: bool) -> bool:
 
 
 def check_interpolation(mode: str, align_corners: object) -> None:
-    """Raise ShapeError for an unknown mode, or for options that the mode does not have."""
+    """Raise an error for an unknown mode, or for options that the mode does not have."""
     if mode not in MODES:
-        raise ShapeError(f"mode: expected one of {', '.join(map(repr, MODES))}, not {mode!r}")
+        raise DomainError(f"mode: expected one of {', '.join(map(repr, MODES))}, not {mode!r}")
     if align_corners is not None:
         flag(align_corners, "align_corners")
         if mode in ("nearest", "nearest-exact", "area"):
@@ -833,7 +837,7 @@ def factors_of(
         return [(count, None) for count in counts]
     factors = [real(number, "scale_factor") for number in each]
     if not all(0 < factor < math.inf for factor in factors):
-        raise ShapeError(f"scale_factor: expected finite numbers above 0, not {scale_factor}")
+        raise DomainError(f"scale_factor: expected finite numbers above 0, not {scale_factor}")
     return [(None, factor) for factor in factors]
 
 

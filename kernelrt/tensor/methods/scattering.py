@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.reducers import empty_result
 from kernelrt.ir.shape import format_shape, prod, same
@@ -117,8 +117,10 @@ class ScatteringMethods(_Below):
         DTypeError
             `index` holds no integers, `src` has another dtype, or not exactly one of `src` and
             `value` is given.
+        DomainError
+            `reduce` is unknown.
         ShapeError
-            `index` or `src` has an unsuitable shape, or `reduce` is unknown.
+            `index` or `src` has an unsuitable shape.
 
         Examples
         --------
@@ -133,7 +135,7 @@ class ScatteringMethods(_Below):
         if reduce is None:
             return self._scattered(dim, index, given, "scatter", replaced)
         if reduce not in ("add", "multiply"):
-            raise ShapeError(f"reduce: expected 'add', 'multiply' or None, not {reduce!r}")
+            raise DomainError(f"reduce: expected 'add', 'multiply' or None, not {reduce!r}")
         how = "sum" if reduce == "add" else "prod"
         return self._scattered(
             dim, index, given, "scatter",
@@ -293,7 +295,9 @@ class ScatteringMethods(_Below):
         Raises
         ------
         IndexBoundsError, DTypeError, ShapeError
-            As for :meth:`index_add`, or `reduce` is unknown (ShapeError).
+            As for :meth:`index_add`.
+        DomainError
+            `reduce` is unknown.
 
         Examples
         --------
@@ -729,4 +733,4 @@ def _line(line: UOp, axis: int, rank: int) -> UOp:
 def _check_reducer(reduce: object, known: tuple[str, ...]) -> None:
     if reduce not in known:
         names = ", ".join(map(repr, known[:-1]))
-        raise ShapeError(f"reduce: expected {names} or {known[-1]!r}, not {reduce!r}")
+        raise DomainError(f"reduce: expected {names} or {known[-1]!r}, not {reduce!r}")

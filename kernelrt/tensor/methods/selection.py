@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import state
@@ -466,11 +466,11 @@ class SelectionMethods(_Below):
         ------
         DTypeError
             The elements are not floats.
-        ShapeError
-            `bins` is below 1, or `min` is greater than `max`.
         DomainError
-            At run time, if the range comes from the elements and one of its ends is NaN or
-            infinite.
+            `min` is greater than `max`; at run time: the range comes from the elements, and one of
+            its ends is NaN or infinite.
+        ShapeError
+            `bins` is below 1.
 
         Examples
         --------
@@ -481,7 +481,7 @@ class SelectionMethods(_Below):
         count = integer(bins, "bins", 1)
         low, high = real(min, "min"), real(max, "max")
         if low > high:
-            raise ShapeError(f"min, max: expected min to be at most max, not {min} and {max}")
+            raise DomainError(f"min, max: expected min to be at most max, not {min} and {max}")
         x = self._of(build.reshape(detach(self.uop), (prod(self.dims),)))
         zeros = build.full(0, dt.int64, (count + 1,))
         if build.has_zero(x.dims):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, T
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, is_static
@@ -451,10 +451,10 @@ class OrderingMethods(_Below):
         ------
         DTypeError
             The elements are not float32 or float64.
-        ShapeError
-            `q` lies outside of [0, 1], or there are no elements.
         DomainError
-            At run time, if `q` is a tensor and lies outside of [0, 1] or is NaN.
+            `q` lies outside of [0, 1]; at run time: an element of the tensor `q` does, or is NaN.
+        ShapeError
+            There are no elements.
 
         Examples
         --------
@@ -532,7 +532,7 @@ class OrderingMethods(_Below):
             return data_checks.if_each(shares, shares, 0, 1, "q").cast(self.dtype)
         numbers = [real(n, "q") for n in (q if isinstance(q, list | tuple) else (q,))]
         if not all(0 <= number <= 1 for number in numbers):
-            raise ShapeError(f"q: expected numbers from 0 to 1, not {q!r}")
+            raise DomainError(f"q: expected numbers from 0 to 1, not {q!r}")
         several = isinstance(q, list | tuple)
         return self._literal(np.array(numbers if several else numbers[0])).cast(self.dtype)
 
@@ -638,8 +638,10 @@ class OrderingMethods(_Below):
 
         Raises
         ------
+        DomainError
+            `side` contradicts `right`.
         ShapeError
-            This tensor has no axis, the leading axes differ, or `side` contradicts `right`.
+            This tensor has no axis, or the leading axes differ.
 
         Examples
         --------
@@ -651,7 +653,7 @@ class OrderingMethods(_Below):
         wanted = self._lift(values, "values")
         flag(right, "right")
         if side not in (None, "left", "right") or (side == "left" and right):
-            raise ShapeError(
+            raise DomainError(
                 "side: expected 'left' or 'right', and not 'left' with right=True, but got "
                 f"{side!r}"
             )
@@ -774,7 +776,7 @@ def _between(rank: UOp, interpolation: str) -> tuple[UOp, UOp | None]:
     if interpolation == "midpoint":
         whole = low.eq(rank)
         return low, build.where(whole, 0, build.full(0.5, rank.dtype, rank.shape))
-    raise ShapeError(
+    raise DomainError(
         "interpolation: expected 'linear', 'lower', 'higher', 'nearest' or 'midpoint', not "
         f"{interpolation!r}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar, cast
 
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor.nodes import build
@@ -278,8 +278,10 @@ class StatisticsMethods(_Below):
         ------
         DTypeError
             One of the tensors does not hold floats.
+        DomainError
+            `p` is negative, or `compute_mode` is unknown.
         ShapeError
-            The rows differ in length, `p` is negative, or `compute_mode` is unknown.
+            The rows differ in length.
 
         Examples
         --------
@@ -289,7 +291,7 @@ class StatisticsMethods(_Below):
         """
         modes = ("use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
         if compute_mode not in (f"{modes[0]}_if_necessary", *modes):
-            raise ShapeError(f"compute_mode: expected one of {modes}, not {compute_mode!r}")
+            raise DomainError(f"compute_mode: expected one of {modes}, not {compute_mode!r}")
         other = self._lift(x2, "x2")
         self._floats("cdist")
         other._floats("cdist")
@@ -299,7 +301,7 @@ class StatisticsMethods(_Below):
                 f"{format_shape(self.dims)} and x2 of shape {format_shape(other.dims)}"
             )
         if not real(p, "p") >= 0:
-            raise ShapeError(f"p: expected a number of at least 0, not {p}")
+            raise DomainError(f"p: expected a number of at least 0, not {p}")
         gaps = self.unsqueeze(-2) - other.unsqueeze(-3)
         if build.has_zero(gaps.dims[-1:]):
             return gaps.sum(-1)

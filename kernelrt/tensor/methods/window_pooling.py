@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_size
 from kernelrt.tensor.autograd.tags import custom
@@ -319,9 +319,11 @@ class PoolingMethods(_Below):
         ------
         DTypeError
             The elements are not floats.
+        DomainError
+            `divisor_override` is 0.
         ShapeError
-            The number of axes is wrong, `padding` is more than half of the window, a window
-            does not fit, or `divisor_override` is 0.
+            The number of axes is wrong, `padding` is more than half of the window, or a window does
+            not fit.
 
         Examples
         --------
@@ -512,7 +514,7 @@ class PoolingMethods(_Below):
         x = self._of(self._floats(w.name))
         divisor = None if divisor is None else integer(divisor, "divisor_override")
         if divisor == 0:
-            raise ShapeError("divisor_override: expected a number other than 0")
+            raise DomainError("divisor_override: expected a number other than 0")
         seen, taps = x._windows(w, 0)
         total = build.reduce(seen, Op.ADD, taps)
         every = math.prod(w.kernel)

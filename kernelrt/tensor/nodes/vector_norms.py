@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeVar
 
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DomainError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor.nodes import matrix_ops
 from kernelrt.tensor.nodes.arguments import axes_of, real, take_by_value
@@ -88,8 +88,10 @@ def matrix_norm(
     ------
     DTypeError
         `A` does not hold floats.
+    DomainError
+        `ord` is unknown.
     ShapeError
-        `A` has fewer than two axes, `dim` does not name two, or `ord` is unknown.
+        `A` has fewer than two axes, or `dim` does not name two.
 
     Examples
     --------
@@ -116,7 +118,7 @@ def matrix_norm(
         kept = tuple(1 if a in (rows, columns) else d for a, d in enumerate(x.dims))
         return out.reshape(kept) if keepdim else out
     if order not in (1, -1, math.inf, -math.inf):
-        raise ShapeError(f"ord: expected 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}")
+        raise DomainError(f"ord: expected 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}")
     along, across = (columns, rows) if abs(order) == math.inf else (rows, columns)
     sums = x.norm(1, along, True)
     out = _greatest(sums, across, True) if order > 0 else sums.amin(across, True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt import dtype as dt
 from kernelrt.device.registry import check_device
-from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, broadcasts_to, dim_max, format_shape, prod
 from kernelrt.tensor import state
@@ -62,7 +62,7 @@ def manual_seed(seed: int) -> Generator:
     ------
     DTypeError
         `seed` is not an int.
-    ShapeError
+    DomainError
         `seed` has more than 64 bits.
     JitError
         A function is being traced.
@@ -269,8 +269,10 @@ def uniform(
     ------
     DTypeError
         `dtype` is no floating dtype.
+    DomainError
+        `low` is greater than `high`.
     ShapeError
-        A size is negative, or `low` is greater than `high`.
+        A size is negative.
 
     Examples
     --------
@@ -282,7 +284,7 @@ def uniform(
     if not isinstance(low, TensorBase) and not isinstance(high, TensorBase):
         low, high = real(low, "low"), real(high, "high")
         if not low <= high:
-            raise ShapeError(f"low, high: expected low <= high, not {low} and {high}")
+            raise DomainError(f"low, high: expected low <= high, not {low} and {high}")
     out = _draw(check_shape(size), _uniform, _float_type(dtype), high - low, low, generator)
     return out.requires_grad_() if requires_grad else out
 
@@ -321,10 +323,10 @@ def normal(
 
     Raises
     ------
-    ShapeError
-        `mean` and `std` do not broadcast to the size, or `std` is a number below 0.
     DomainError
-        At run time: `std` is a tensor with an element below 0.
+        `std` is below 0; at run time: `std` is a tensor with an element below 0.
+    ShapeError
+        `mean` and `std` do not broadcast to the size.
     DTypeError
         `mean` or `std` is a tensor that is not floating, or `dtype` is no floating dtype.
 
@@ -360,10 +362,10 @@ def normal(
 
 
 def at_least_zero(value: Any, name: str) -> float:
-    """Return `value` as a float; raise ShapeError if it is below 0 or NaN."""
+    """Return `value` as a float; raise DomainError if it is below 0 or NaN."""
     number = real(value, name)
     if not number >= 0:
-        raise ShapeError(f"{name}: expected a number of at least 0, not {value}")
+        raise DomainError(f"{name}: expected a number of at least 0, not {value}")
     return number
 
 
@@ -587,7 +589,7 @@ def randint_like(
 
     Raises
     ------
-    ShapeError
+    DomainError
         The interval is empty.
     DTypeError
         The dtype cannot represent all integers of the interval.
@@ -635,7 +637,7 @@ def randint(
 
     Raises
     ------
-    ShapeError
+    DomainError
         The interval is empty.
     DTypeError
         `dtype` cannot represent all integers of the interval, or there is no `size`.
@@ -667,7 +669,7 @@ def randint(
         raise DTypeError(f"low, high: expected integers, not {low!r} and {high!r}")
     low, high, width = first, limit, limit - first
     if width <= 0:
-        raise ShapeError(f"low, high: expected low < high, not {low} and {high}")
+        raise DomainError(f"low, high: expected low < high, not {low} and {high}")
     wanted = dt.int64 if dtype is None else dt.parse(dtype)
     least, most = wanted.min, wanted.max
     if wanted.is_float:  # it represents every integer in this range
@@ -731,7 +733,7 @@ def _gain(nonlinearity: str, a: float) -> float:
         return math.sqrt(2 / (1 + a * a))
     if nonlinearity not in _GAINS:
         names = ", ".join(["leaky_relu", *_GAINS])
-        raise ShapeError(f"nonlinearity: expected one of {names}, not {nonlinearity!r}")
+        raise DomainError(f"nonlinearity: expected one of {names}, not {nonlinearity!r}")
     return _GAINS[nonlinearity]
 
 
@@ -749,7 +751,7 @@ def _fans(size: tuple[Dim, ...]) -> tuple[int, int]:
 
 def _fan(size: tuple[Dim, ...], mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
-        raise ShapeError(f"mode: expected 'fan_in' or 'fan_out', not {mode!r}")
+        raise DomainError(f"mode: expected 'fan_in' or 'fan_out', not {mode!r}")
     return _fans(size)[mode == "fan_out"]
 
 
@@ -792,8 +794,10 @@ def kaiming_uniform(
 
     Raises
     ------
+    DomainError
+        `mode` or `nonlinearity` is unknown.
     ShapeError
-        There are fewer than two axes, a size is 0, or `mode` or `nonlinearity` is unknown.
+        There are fewer than two axes, or a size is 0.
     DTypeError
         `dtype` is no floating dtype.
 
@@ -855,8 +859,10 @@ def kaiming_normal(
 
     Raises
     ------
+    DomainError
+        `mode` or `nonlinearity` is unknown.
     ShapeError
-        There are fewer than two axes, a size is 0, or `mode` or `nonlinearity` is unknown.
+        There are fewer than two axes, or a size is 0.
     DTypeError
         `dtype` is no floating dtype.
 
@@ -910,8 +916,10 @@ def xavier_uniform(
 
     Raises
     ------
+    DomainError
+        `gain` is below 0.
     ShapeError
-        There are fewer than two axes, a size is 0, or `gain` is below 0.
+        There are fewer than two axes, or a size is 0.
     DTypeError
         `dtype` is no floating dtype.
 
@@ -966,8 +974,10 @@ def xavier_normal(
 
     Raises
     ------
+    DomainError
+        `gain` is below 0.
     ShapeError
-        There are fewer than two axes, a size is 0, or `gain` is below 0.
+        There are fewer than two axes, or a size is 0.
     DTypeError
         `dtype` is no floating dtype.
 

@@ -17,7 +17,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import check_device
-from kernelrt.errors import DTypeError, JitError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, Variable
 from kernelrt.native.array_handle import draw, undraw
 from kernelrt.tensor import state
@@ -168,7 +168,7 @@ class Generator:
             A function is being traced.
         DTypeError
             `seed` is not an int.
-        ShapeError
+        DomainError
             `seed` has more than 64 bits.
 
         Examples
@@ -182,7 +182,7 @@ class Generator:
         if number is None:
             raise DTypeError(f"seed: expected an int, not {type(seed).__name__}")
         if not -(1 << 63) <= number < 1 << 64:
-            raise ShapeError(f"seed: expected a number from -2**63 to 2**64 - 1, not {number}")
+            raise DomainError(f"seed: expected a number from -2**63 to 2**64 - 1, not {number}")
         _outside("manual_seed()")
         with state.lock:
             _write(*self._settled(), number)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from kernelrt.errors import DTypeError, ShapeError, StateError
+from kernelrt.errors import DomainError, DTypeError, ShapeError, StateError
 from kernelrt.nn.optim.hyperparameters import non_negative, one_of, whole
 from kernelrt.nn.optim.lr_scheduler.lr_base import LRScheduler, check_optimizer, outside, per_group
 
@@ -61,9 +61,11 @@ class SequentialLR(_Composed):
     ------
     DTypeError
         An item of `schedulers` is not a schedule, or needs a metric.
+    DomainError
+        `milestones` is not in ascending order.
     ShapeError
         `schedulers` is empty or belongs to another optimizer, or `milestones` has another number of
-        epochs than expected or is not in ascending order.
+        epochs than expected.
 
     Examples
     --------
@@ -93,7 +95,7 @@ class SequentialLR(_Composed):
             )
         self._milestones = [whole(0)(f"milestones[{i}]", m) for i, m in enumerate(milestones)]
         if self._milestones != sorted(self._milestones):
-            raise ShapeError(f"milestones: expected epochs in ascending order, not {milestones}")
+            raise DomainError(f"milestones: expected epochs in ascending order, not {milestones}")
         self.last_epoch = last_epoch + 1
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
@@ -276,7 +278,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.optimizer = check_optimizer(optimizer)
         self.factor = non_negative("factor", factor)
         if self.factor >= 1:
-            raise ShapeError(f"factor: expected a number below 1, not {factor}")
+            raise DomainError(f"factor: expected a number below 1, not {factor}")
         one_of(("min", "max"))("mode", mode)
         one_of(("rel", "abs"))("threshold_mode", threshold_mode)
         self.mode, self.threshold_mode = mode, threshold_mode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kernelrt.errors import DTypeError, ShapeError, StateError
+from kernelrt.errors import DomainError, DTypeError, ShapeError, StateError
 from kernelrt.nn.optim.hyperparameters import any_number, flag, fraction, one_of, positive, whole
 from kernelrt.nn.optim.lr_scheduler.lr_base import LRScheduler, check_optimizer, outside, per_group
 
@@ -82,7 +82,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         ------
         JitError
             The call is inside a traced function.
-        ShapeError
+        DomainError
             `epoch` is negative.
         """
         outside(self)
@@ -95,7 +95,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
                 self.T_cur %= self.T_i
                 self.T_i *= self.T_mult
         elif epoch < 0:
-            raise ShapeError(f"epoch: expected at least 0, not {epoch}")
+            raise DomainError(f"epoch: expected at least 0, not {epoch}")
         else:
             self._go_to(epoch)
         self.last_epoch = math.floor(epoch)
@@ -309,9 +309,11 @@ class OneCycleLR(_Cycle):
 
     Raises
     ------
+    DomainError
+        A step exceeds `total_steps`.
     ShapeError
-        `total_steps` is missing, a step exceeds it, or `cycle_momentum` is true although the
-        optimizer has neither a momentum nor betas.
+        `total_steps` is missing, or `cycle_momentum` is true although the optimizer has neither a
+        momentum nor betas.
 
     Examples
     --------
@@ -373,7 +375,7 @@ class OneCycleLR(_Cycle):
         """Return the learning rates of this step, and set the momentum."""
         step = self.last_epoch
         if step > self.total_steps:
-            raise ShapeError(
+            raise DomainError(
                 f"OneCycleLR: cannot go to step {step}, as the schedule has {self.total_steps} "
                 "steps; pass a larger total_steps"
             )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DomainError, DTypeError, ShapeError
 from kernelrt.nn.optim.hyperparameters import any_number, non_negative, whole
 from kernelrt.nn.optim.lr_scheduler.lr_base import LRScheduler, check_optimizer
 
@@ -163,7 +163,7 @@ class ConstantLR(_Factor):
     ) -> None:  # fmt: skip
         self.factor = non_negative("factor", factor)
         if self.factor > 1:
-            raise ShapeError(f"factor: expected a number from 0 to 1, not {factor}")
+            raise DomainError(f"factor: expected a number from 0 to 1, not {factor}")
         self.total_iters = whole(0)("total_iters", total_iters)
         super().__init__(optimizer, last_epoch)
 
@@ -211,12 +211,12 @@ class LinearLR(_Factor):
     ) -> None:  # fmt: skip
         self.start_factor = any_number("start_factor", start_factor)
         if not 0 < self.start_factor <= 1:
-            raise ShapeError(
+            raise DomainError(
                 f"start_factor: expected a number above 0 and at most 1, not {start_factor}"
             )
         self.end_factor = any_number("end_factor", end_factor)
         if not 0 <= self.end_factor <= 1:
-            raise ShapeError(f"end_factor: expected a number from 0 to 1, not {end_factor}")
+            raise DomainError(f"end_factor: expected a number from 0 to 1, not {end_factor}")
         self.total_iters = whole(0)("total_iters", total_iters)
         super().__init__(optimizer, last_epoch)
 
