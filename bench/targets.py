@@ -23,6 +23,9 @@ class _Names(NamedTuple):
     torch: str
     onednn: str
     mkl: str
+    mkl_branch: str
+    """Code path of MKL's products, which may use wider vectors on AMD's processors than `mkl` says;
+    empty for MKL's choice."""
     jax: str
     numba: str
     above: tuple[str, ...]
@@ -32,12 +35,15 @@ class _Names(NamedTuple):
 #: By the names of ``KERNELRT_TARGET``.
 TARGETS: Final = {
     "x86-64-v2": _Names(
-        "Nehalem", "default", "SSE41", "SSE4_2", "SSE4_2", "nehalem",
+        "Nehalem", "default", "SSE41", "SSE4_2", "COMPATIBLE", "SSE4_2", "nehalem",
         ("X86_V3", "X86_V4", "AVX", "F16C", "FMA"),
     ),
-    "x86-64-v3": _Names("Haswell", "avx2", "AVX2", "AVX2", "AVX2", "haswell", ("X86_V4", "AVX512")),
-    "x86-64-v4": _Names("SkylakeX", "avx512", "AVX512_CORE", "AVX512", "AVX512", "skylake-avx512",
-                        ()),
+    "x86-64-v3": _Names(
+        "Haswell", "avx2", "AVX2", "AVX2", "", "AVX2", "haswell", ("X86_V4", "AVX512"),
+    ),
+    "x86-64-v4": _Names(
+        "SkylakeX", "avx512", "AVX512_CORE", "AVX512", "", "AVX512", "skylake-avx512", (),
+    ),
 }  # fmt: skip
 
 
@@ -81,22 +87,28 @@ def restart(target: str | None, threads: int | None) -> None:
 def _variables(target: str) -> dict[str, str]:
     """Return the variables that hold kernelrt and the other libraries to `target`."""
     names = TARGETS[target]
-    return {
+    values = {
         "KERNELRT_TARGET": target, "OPENBLAS_CORETYPE": names.openblas,
         "NPY_DISABLE_CPU_FEATURES": _numpy_features(names.above),
         "ATEN_CPU_CAPABILITY": names.torch, "ONEDNN_MAX_CPU_ISA": names.onednn,
-        "MKL_ENABLE_INSTRUCTIONS": names.mkl,
+        "MKL_ENABLE_INSTRUCTIONS": names.mkl, "MKL_CBWR": names.mkl_branch,
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={names.jax}".strip(),
         "NUMBA_CPU_NAME": names.numba,
     }  # fmt: skip
+    return {name: value for name, value in values.items() if value}
 
 
 def _numpy_features(above: tuple[str, ...]) -> str:
-    """Return those features NumPy would use on this machine whose names start with `above`."""
+    """Return those features NumPy would use on this machine whose names start with `above`.
+
+    Features that the environment switches off stay off: NumPy does not report them.
+    """
     from numpy._core import _multiarray_umath as umath
 
+    off = os.environ.get("NPY_DISABLE_CPU_FEATURES", "").replace(",", " ").split()
     used = [name for name in umath.__cpu_dispatch__ if umath.__cpu_features__.get(name)]
-    return " ".join(name for name in used if above and name.startswith(above))
+    found = [name for name in used if above and name.startswith(above)]
+    return " ".join(dict.fromkeys([*off, *found]))
 
 
 def described() -> str:
@@ -104,6 +116,5 @@ def described() -> str:
     target = os.environ.get(HELD)
     if not target:
         return ""
-    values = ((name, os.environ.get(name)) for name in _variables(target))
-    held = ", ".join(f"{name}={value}" for name, value in values if value)
+    held = ", ".join(f"{name}={os.environ.get(name)}" for name in _variables(target))
     return f" Held to {target}: {held}. onnxruntime has no such variable and is not held."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +45,18 @@ def test_runs_are_kept_and_compared_in_one_unit(tmp_path):
         assert f"dispatch-add-100-{side}] (0001" in text
     nothing = bench(tmp_path / "none", "--benchmark-compare")
     assert "(NOW)" not in nothing
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_features_that_are_off_stay_off(target):
+    """NumPy does not report such features, so a report must not lose them."""
+    code = f"from bench import targets; print(*targets._variables({target!r}).items(), sep='\\n')"
+    environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": "AVX512_ICL,AVX512_SPR"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, env=environment,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = dict(ast.literal_eval(line) for line in done.stdout.splitlines())
+    assert {"AVX512_ICL", "AVX512_SPR"} <= set(found["NPY_DISABLE_CPU_FEATURES"].split())
+    assert all(found.values())
+    assert found["KERNELRT_TARGET"] == target
