@@ -19,7 +19,7 @@ void krt_set_thread_costs(krt_thread_costs now)
 void krt_default_thread_costs(krt_thread_costs now)
 {
     if (!costs_are_set)
-        costs = now;
+        krt_set_thread_costs(now);
 }
 
 /* Half of the least work for which it pays to pass a single chunk to another thread. */

@@ -56,7 +56,7 @@ typedef struct krt_port {
     krt_dtype dtype;
     int ndim;
     int64_t shape[KRT_MOST_AXES]; /* for the present sizes */
-    void *data;                   /* aligned to 64 bytes; NULL: the input is a constant, see value */
+    void *data;                   /* NULL: the input is a constant, see value */
     size_t nbytes;                /* of the elements, for the present sizes */
     const char *value;            /* of a constant: JSON text; else NULL */
 } krt_port;
@@ -86,7 +86,8 @@ krt_status krt_model_read(const void *bytes, size_t nbytes, const krt_model_opti
 /* Free a model; NULL is allowed. No function of it may be running. */
 void krt_model_close(krt_model *model);
 
-/* Functions are numbered from 0. krt_model_find returns -1 if there is none of this name; if there
+/* Functions are numbered from 0; one that does not exist has no inputs, no outputs and the name "".
+ * krt_model_find returns -1 if there is none of this name; if there
  * are several, for different arguments, it returns the first. */
 int krt_model_n_functions(const krt_model *model);
 int krt_model_find(const krt_model *model, const char *name);
@@ -104,7 +105,7 @@ krt_status krt_model_output(krt_model *model, int function, int number, krt_port
 krt_status krt_model_state(krt_model *model, int number, krt_port *out);
 
 /* Set a size that was dynamic when the function was traced. It holds for later runs, and the shapes
- * of inputs and outputs follow. KRT_INVALID: there is no such size, or it is out of bounds. */
+ * of inputs and outputs follow. Functions that were saved from one plan share its sizes. KRT_INVALID: there is no such size, or it is out of bounds. */
 krt_status krt_model_set_size(krt_model *model, int function, const char *name, int64_t value,
                               krt_message *why);
 

@@ -401,8 +401,9 @@ static bool is_port(const krt_model *model, const krt_r_port *port, size_t varia
         port->dims > ints || 2 * (size_t)port->ndim > ints - port->dims ||
         !within(port->sites, ints) || port->sites.n % 3)
         return false;
-    if (port->kind != KRT_PORT_CONSTANT && (!is_place(port->place, port->nbytes,
-                                                      head(model)->memory) || port->place % 8))
+    if (port->kind != KRT_PORT_CONSTANT &&
+        (!is_place(port->place, port->nbytes, head(model)->memory) ||
+         port->place % item_bytes[port->dtype]))
         return false;
     for (size_t axis = 0; axis < port->ndim; ++axis) {
         const int64_t *pair = INTS(model) + port->dims + 2 * axis;
@@ -426,7 +427,7 @@ static bool is_function(const krt_model *model, int function)
         return false;
     for (size_t i = 0; i < record->written.n; i += 2) {
         const int64_t *range = INTS(model) + record->written.first + i;
-        if (range[1] < range[0] || !is_place(range[0], range[1] - range[0], head(model)->memory))
+        if (range[0] < 0 || range[1] < range[0] || range[1] > head(model)->memory)
             return false;
     }
     const krt_r_range both[] = {record->inputs, record->outputs};
@@ -726,9 +727,7 @@ static krt_status make_plans(krt_model *model, krt_message *why)
         if (status)
             return status;
     }
-    model->writes = 1;
-    for (size_t i = 0; i < functions; ++i)
-        model->prepared[i] = 1; /* the file holds what the preparations computed */
+    model->writes = 1; /* above `prepared`: the file does not hold what preparations compute */
     return KRT_OK;
 }
 
@@ -989,9 +988,14 @@ static krt_status describe(const krt_model *model, const krt_r_port *port, const
 
 int krt_model_n_functions(const krt_model *model) { return (int)model->file.n[KRT_S_FUNCS]; }
 
+static bool has_function(const krt_model *model, int function)
+{
+    return function >= 0 && function < krt_model_n_functions(model);
+}
+
 const char *krt_model_function_name(const krt_model *model, int function)
 {
-    return text(model, function_at(model, function)->name);
+    return has_function(model, function) ? text(model, function_at(model, function)->name) : "";
 }
 
 int krt_model_find(const krt_model *model, const char *name)
@@ -1004,12 +1008,12 @@ int krt_model_find(const krt_model *model, const char *name)
 
 int krt_model_n_inputs(const krt_model *model, int function)
 {
-    return (int)function_at(model, function)->inputs.n;
+    return has_function(model, function) ? (int)function_at(model, function)->inputs.n : 0;
 }
 
 int krt_model_n_outputs(const krt_model *model, int function)
 {
-    return (int)function_at(model, function)->outputs.n;
+    return has_function(model, function) ? (int)function_at(model, function)->outputs.n : 0;
 }
 
 int krt_model_n_states(const krt_model *model) { return (int)head(model)->states.n; }
@@ -1079,7 +1083,7 @@ static krt_status enter(krt_model *model, krt_message *why)
 krt_status krt_model_set_size(krt_model *model, int function, const char *name, int64_t value,
                               krt_message *why)
 {
-    if (function < 0 || function >= krt_model_n_functions(model))
+    if (!has_function(model, function))
         return fail(why, "the model has no function %d", function);
     const size_t plan = function_at(model, function)->plan;
     const krt_r_range range = plan_at(model, plan)->variables;
@@ -1142,7 +1146,7 @@ static krt_status run(krt_model *model, size_t plan, krt_message *why)
 
 krt_status krt_model_run(krt_model *model, int function, krt_message *why)
 {
-    if (function < 0 || function >= krt_model_n_functions(model))
+    if (!has_function(model, function))
         return fail(why, "the model has no function %d", function);
     const krt_r_function *record = function_at(model, function);
     krt_status status = enter(model, why);
@@ -1211,8 +1215,10 @@ static bool write_all(const krt_model *model, int fd, const crc_tables *tables)
         const void *data = s == KRT_S_CODE ? model->code
                          : s == KRT_S_DATA ? model->memory : (const void *)model->file.at[s];
         size_t nbytes = model->file.n[s] * sections[s].item;
-        offset = (offset + 63) & ~(uint64_t)63;
         memcpy(table[s].name, sections[s].name, strlen(sections[s].name));
+        if (!nbytes)
+            continue;
+        offset = (offset + 63) & ~(uint64_t)63;
         table[s].offset = offset;
         table[s].nbytes = nbytes;
         table[s].crc = crc_of(tables, data, nbytes);
@@ -1226,21 +1232,33 @@ static bool write_all(const krt_model *model, int fd, const crc_tables *tables)
            !fsync(fd);
 }
 
+/* Open a new file beside `path` with its permissions, or those of any new file; write its name to
+ * `name`, which has room for `nbytes`. Return -1 on failure. */
+static int open_beside(const char *path, char *name, size_t nbytes)
+{
+    static _Atomic unsigned counter;
+    struct stat old;
+    int fd = -1;
+    for (int attempt = 0; attempt < 100 && fd < 0 && (!attempt || errno == EEXIST); ++attempt) {
+        snprintf(name, nbytes, "%s.%ld-%u-%llx.part", path, (long)getpid(), counter++,
+                 (unsigned long long)krt_clock_ns());
+        fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    }
+    if (fd >= 0 && !lstat(path, &old) && S_ISREG(old.st_mode))
+        (void)!fchmod(fd, old.st_mode & 0777); /* a failure has no effect */
+    return fd;
+}
+
 krt_status krt_model_save(krt_model *model, const char *path, krt_message *why)
 {
-    static const char ending[] = ".XXXXXX";
-    size_t length = strlen(path);
-    char *name = krt_alloc(length + sizeof ending);
+    size_t room = strlen(path) + 80;
+    char *name = krt_alloc(room);
     crc_tables *tables = krt_alloc(sizeof *tables);
     krt_status status = name && tables ? enter(model, why) : no_memory(why);
     if (!status) {
-        memcpy(name, path, length);
-        memcpy(name + length, ending, sizeof ending);
         fill_tables(tables);
-        int fd = mkstemp(name);
+        int fd = open_beside(path, name, room);
         bool made = fd >= 0, ok = made && write_all(model, fd, tables);
-        if (ok)
-            ok = !fchmod(fd, 0644);
         int error = errno;
         if (made && close(fd) && ok) {
             ok = false;
@@ -1368,12 +1386,15 @@ static void fill_in(const char *pattern, const krt_problem *found, const char *b
         } else if (!strncmp(pattern, "{takes}", 7) || !strncmp(pattern, "{wraps}", 7)) {
             if (found->size)
                 snprintf(number, sizeof number, "%" PRId64 " to %" PRId64,
-                         pattern[1] == 'w' ? -found->size : 0, found->size - 1);
+                         pattern[1] == 'w' ? -found->size : (int64_t)0, found->size - 1);
             else
                 snprintf(number, sizeof number, "no index");
             skip = 7;
         } else if (!strncmp(pattern, "{value}", 7)) {
-            snprintf(number, sizeof number, "%.*g", digits, found->value);
+            if (found->value != found->value)
+                snprintf(number, sizeof number, "nan"); /* without the sign that "%g" may print */
+            else
+                snprintf(number, sizeof number, "%.*g", digits, found->value);
             skip = 7;
         }
         for (const char *at = number; *at && n < room; ++at)
@@ -1406,12 +1427,12 @@ void krt_model_explain(const krt_model *model, size_t plan, size_t op, int64_t w
     }
     out->kind = (krt_check_kind)check->kind;
     if (check->kind == KRT_CHECK_INDEX) {
-        if (!evaluate(model, check->size, values, &out->size))
+        if (!evaluate(model, check->size, values, &out->size) || out->size < 0)
             out->size = 0;
         if (out->index == KRT_INDEX_MOST || out->index == KRT_INDEX_LEAST)
             beyond = out->index < 0 ? " or less" : " or more";
         else if (check->wraps && out->index < 0) /* it was counted from the end */
-            out->index -= out->size;
+            out->index = (int64_t)((uint64_t)out->index - (uint64_t)out->size);
     } else if (check->kind == KRT_CHECK_DOMAIN) {
         out->value = decoded(out->index, &digits);
     }

@@ -3,7 +3,7 @@
  * A file is a header, a table of sections, and the sections, each at a multiple of 64 bytes. All
  * numbers are little endian. Sections are arrays of one type; items refer to each other by index,
  * and to memory by *places*: offsets in the one block of memory that the model has. DATA is the
- * initial content of the first bytes of that block; the rest begins as zeros. CODE runs at any
+ * initial content of the first bytes of that block; the rest is written before it is read. CODE runs at any
  * address. kernelrt/runtime/image.py writes the format. */
 #ifndef KRT_MODEL_FORMAT_H
 #define KRT_MODEL_FORMAT_H

@@ -1,15 +1,18 @@
-"""Nested arguments and results as JSON data, for model files."""
+"""Nested arguments, results and constants as JSON data, for model files."""
 
 from __future__ import annotations
 
+import enum
+import json
 from typing import TYPE_CHECKING, Any
 
-from kernelrt.errors import ModelFileError
+from kernelrt.dtype import DType
+from kernelrt.errors import ModelFileError, a_type
 
 if TYPE_CHECKING:
     from kernelrt.jit.signature import Template
 
-__all__ = ["form_of"]
+__all__ = ["constant_text", "form_of", "plain"]
 
 
 def form_of(template: Template, name: str) -> list[Any]:
@@ -30,3 +33,25 @@ def form_of(template: Template, name: str) -> list[Any]:
                 "expected lists, tuples, named tuples, and dicts whose keys are strings or ints"
             )
     return found
+
+
+def plain(where: str, value: object) -> Any:
+    """Return a constant as JSON data. `where` names it in the error."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, DType):
+        return {"dtype": value.name}
+    raise ModelFileError(
+        f"{where} is {a_type(value)}; a model file holds tensors, floats, ints, bools, strings, "
+        "None and dtypes. Pass the rest through the closure of the function"
+    )
+
+
+def constant_text(where: str, value: object) -> str:
+    """Return a constant argument as JSON text. Equal texts stand for equal constants.
+
+    A member of an enumeration is told by its class and its value.
+    """
+    if isinstance(value, enum.Enum):
+        return json.dumps({"enum": type(value).__qualname__, "value": plain(where, value.value)})
+    return json.dumps(plain(where, value))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt._dispatch import PlanCore
 from kernelrt.errors import DomainError, IndexBoundsError, LinAlgError
+from kernelrt.ir.domain import decoded
 from kernelrt.ir.status import DOMAIN, SOLVE
 from kernelrt.native.core import ModelPlan
 
@@ -66,14 +67,14 @@ class LoadedPlan(PlanCore):
     def _index_error(
         self, op: int, status_word: int
     ) -> IndexBoundsError | DomainError | LinAlgError:
-        kind, text, index, size, value = self._model.explain(
+        kind, text, index, size = self._model.explain(
             self._number, op, status_word, self.values_for({})
         )
         if kind == SOLVE:
             return LinAlgError(text)
         if kind == DOMAIN:
             wrong = DomainError(text)
-            wrong.value = value
+            wrong.value = decoded(index)
             return wrong
         error = IndexBoundsError(text)
         error.index, error.size = index, size

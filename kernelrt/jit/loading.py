@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections import namedtuple
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
-from kernelrt.errors import DTypeError, JitError, KernelrtError, ModelFileError, a_type
+from kernelrt.errors import (
+    DTypeError,
+    GradientError,
+    JitError,
+    KernelrtError,
+    ModelFileError,
+    a_type,
+)
 from kernelrt.ir.shape import format_shape
-from kernelrt.jit.binding import PendingWork
+from kernelrt.jit import tracing
+from kernelrt.jit.binding import MOST_WRITTEN_RANGES, PendingWork
 from kernelrt.jit.epochs import Epochs
-from kernelrt.jit.forms import form_of
+from kernelrt.jit.forms import constant_text, form_of
 from kernelrt.jit.loaded_plan import LoadedPlan
 from kernelrt.jit.parameters import SavedParameters
 from kernelrt.jit.signature import Array, Float, Spec, Static, flatten_arguments, normalize, spec_of
-from kernelrt.native.core import Model
+from kernelrt.native.core import Model, under_locks
 from kernelrt.native.replay import MISMATCH, Replay
 from kernelrt.native.routines import BY_NAME
 from kernelrt.native.signature import ARRAY, FLOAT, STATIC, WHOLE
 from kernelrt.tensor import Tensor, state
+from kernelrt.tensor.autograd.tags import Severed
 from kernelrt.tensor.tracing.trace import forbid
 from kernelrt.util.atomic_file import checked_path
 
@@ -36,7 +47,6 @@ __all__ = ["Described", "LoadedFunction", "LoadedModel", "load"]
 
 MOST_SIZES: Final = 1024
 """Maximum number of size combinations that a function keeps; one more drops all."""
-MOST_WRITTEN_RANGES: Final = 64
 _DTYPES = {dtype.code: dtype for dtype in dt.ALL}
 
 
@@ -93,6 +103,10 @@ def load(
             return LoadedModel(str(path))
         data = path.read_bytes()
     if trusted_digest is not None:
+        if not isinstance(trusted_digest, str):
+            raise DTypeError(
+                f"trusted_digest: expected a str of hexadecimal digits, not {a_type(trusted_digest)}"
+            )
         found = hashlib.sha256(data).hexdigest()
         if found != trusted_digest.strip().lower():
             raise ModelFileError(
@@ -112,9 +126,11 @@ class LoadedModel:
     ----------
     functions : dict of str to LoadedFunction
         The functions by name.
-    state : dict of str to Tensor
+    state : mapping of str to Tensor
         State that had a name when the file was saved, such as parameters. The tensors share memory
         with the functions: assign to them with ``assign`` or ``copy_``.
+
+    A function with the name of a method is reached as ``model["save"]``.
 
     Examples
     --------
@@ -148,11 +164,14 @@ class LoadedModel:
                 f"the file is damaged: its description of functions is wrong ({error})"
             ) from error
 
-    def _opened(self) -> tuple[dict[str, Tensor], dict[str, LoadedFunction]]:
+    def _opened(self) -> tuple[Mapping[str, Tensor], dict[str, LoadedFunction]]:
         """Make the tensors of the state, and the functions."""
         plans: dict[int, LoadedPlan] = {}
+        bodies: set[int] = set()
         for number in range(self._model.n_plans):
             plans[number] = LoadedPlan(self._model, number, plans)
+            bodies |= {body for _, many in self._model.bodies(number) for body in many}
+        self._plans = [plan for number, plan in plans.items() if number not in bodies]
         states = {
             name: Tensor._over(self._buffer(address, shape, code), shape)
             for name, code, shape, address in self._model.states()
@@ -167,7 +186,7 @@ class LoadedModel:
                 plans[plan].prepare_by(plans[preparation], (self._memory.storage,))
             one = _Signature(self._model, number, plans[plan], description, self._memory, pending)
             found.setdefault(self._model.name(number), []).append(one)
-        return states, {name: LoadedFunction(name, many) for name, many in found.items()}
+        return MappingProxyType(states), {name: LoadedFunction(name, many) for name, many in found.items()}
 
     def _buffer(self, address: int, shape: Sequence[int], code: int) -> Buffer:
         dtype, size = _DTYPES[code], 1
@@ -204,7 +223,8 @@ class LoadedModel:
         forbid("save()")
         for tensor in self.state.values():
             tensor.realize()
-        self._model.save(str(checked_path(path)))
+        target = str(checked_path(path))
+        under_locks(self._plans, lambda: self._model.save(target))
 
     def describe(self) -> list[Described]:
         """Describe the plans of all functions, in the order of the file.
@@ -286,10 +306,7 @@ class _Signature:
         self._outputs = model.ports(number, 1)
         self._build = _builder(described["result"], described["fixed"])
         self._replays: dict[tuple[Spec, ...], Replay] = {}
-        self._constants = [
-            None if value is None else Static(_constant(json.loads(value)))
-            for *_, value, _ in self.inputs
-        ]
+        self._constants: list[str | None] = [value for *_, value, _ in self.inputs]
 
     @property
     def once(self) -> bool:
@@ -302,10 +319,8 @@ class _Signature:
 
     @property
     def by_value(self) -> frozenset[int]:
-        """Positions of the floats that are constants of the plan."""
-        return frozenset(
-            i for i, c in enumerate(self._constants) if c is not None and type(c.value) is float
-        )
+        """Positions of the constants."""
+        return frozenset(i for i, text in enumerate(self._constants) if text is not None)
 
     def differs(self, form: Sequence[Any], keywords: Sequence[str], leaves: Sequence[Any]) -> str:
         """Return how a call differs from this signature; empty if it fits."""
@@ -319,7 +334,7 @@ class _Signature:
             spec = spec_of(leaf, by_value=said["kind"] == "constant")
             constant = self._constants[i]
             if constant is not None:
-                if spec != constant:
+                if not isinstance(spec, Static) or _text_of(spec.value) != constant:
                     return f"{name}: {spec}, not {constant}"
             elif said["kind"] == "float":
                 if not isinstance(spec, Float):
@@ -365,15 +380,14 @@ class _Signature:
         writes = self.model.written(self.number)
         bindable = len(writes) <= MOST_WRITTEN_RANGES
         inputs: list[Any] = []
-        for spec, (_, code, address, _, sites), constant in zip(
-            specs, self.inputs, self._constants, strict=True
-        ):
-            if constant is not None:
-                inputs.append((STATIC, constant.value, constant.by_value))
+        for spec, (_, code, address, _, sites) in zip(specs, self.inputs, strict=True):
+            if isinstance(spec, Static):
+                inputs.append((STATIC, spec.value, spec.by_value))
             elif isinstance(spec, Array):
                 inputs.append((ARRAY, code, spec.shape, address, sites if bindable else (), WHOLE))
             else:
                 inputs.append((FLOAT, code, address))
+        arrays = frozenset(i for i, spec in enumerate(specs) if isinstance(spec, Array))
         outputs = [
             (address, code, self.model.shape(self.number, 1, i, given), sites)
             for i, (_, code, address, _, sites) in enumerate(self._outputs)
@@ -387,6 +401,8 @@ class _Signature:
             make_way=self._pending,
             births=state.births,
             writes=writes,
+            severed=[(None, arrays)] * len(outputs),
+            by_argument=Severed(self.model.name(self.number), None),
             keep=(self.model, self._memory),
             results_from=registry.allocator("CPU"),
         )  # fmt: skip
@@ -451,11 +467,17 @@ class LoadedFunction(Epochs[Any]):
         self.signatures = signatures
         names = signatures[0].described["parameters"]
         self._parameters = SavedParameters(names)
-        self._require_empty((state.differentiating,))
+        self.__name__ = name
+        self._require_empty((tracing.active, state.differentiating))
         self._name_parameters(names)
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         forbid(f"{self.name}()")
+        if threading.get_ident() in state.differentiating:
+            raise GradientError(
+                f"{self.name}: a function of a model file cannot be differentiated; differentiate "
+                "the function that was saved, or call this one outside"
+            )
         _, leaves, replay = self._variant_for(args, kwargs)
         result = replay(*leaves)
         if result is MISMATCH:
@@ -467,6 +489,7 @@ class LoadedFunction(Epochs[Any]):
     ) -> tuple[_Signature, list[Any], Replay]:
         """Return the plan for these arguments, their leaves, and the replay."""
         args, rest = self._parameters.positional(self.name, args, kwargs)
+        args, rest = self._checked(args, rest)
         names = [*self._parameters.names(len(args)), *rest]
         template, named = flatten_arguments(list(zip(names, [*args, *rest.values()], strict=True)))
         form = form_of(template, self.name)
@@ -482,12 +505,36 @@ class LoadedFunction(Epochs[Any]):
             direct = template.flat and not rest
             replay = signature.replay(specs, template, nested=not direct)
             if not rest and replay not in self._replays:
+                if len(self._replays) >= MOST_SIZES:
+                    self._clear_replays()
                 self._add_replay(replay)
             return signature, leaves, replay
         raise JitError(
             f"{self.name}: the model file has no plan for {problems[-1]}; it has {self}. Save the "
             "function for these arguments, too, or with dynamic sizes"
         )
+
+    def _checked(
+        self, args: tuple[Any, ...], rest: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with keywords in their order in the file.
+
+        Raises
+        ------
+        TypeError
+            No plan takes so many arguments, or these keywords.
+        """
+        known = [(len(d["names"]) - len(d["keywords"]), d["keywords"])
+                 for d in (s.described for s in self.signatures)]  # fmt: skip
+        fitting = [keywords for _, keywords in known if {*keywords} == {*rest}]
+        if fitting and len(args) in {count for count, _ in known}:
+            return args, {name: rest[name] for name in fitting[0]}
+        expected = " or ".join(dict.fromkeys(
+            f"{count} positional arguments" + (f" and {', '.join(names)}" if names else "")
+            for count, names in known
+        ))  # fmt: skip
+        given = f"{len(args)}" + (f" and {', '.join(rest)}" if rest else "")
+        raise TypeError(f"{self.name}() takes {expected}, but got {given}")
 
     def _drop(self, variant: Any) -> None:
         """Keep the plan: a model file has no other."""
@@ -504,11 +551,17 @@ class LoadedFunction(Epochs[Any]):
         )
 
 
+def _text_of(value: object) -> str | None:
+    """Return a constant argument as JSON text; None if no model file can hold it."""
+    try:
+        return constant_text("", value)
+    except ModelFileError:
+        return None
+
+
 def _constant(data: Any) -> Any:
-    """Return a constant argument from JSON data."""
-    if not isinstance(data, dict):
-        return data
-    return dt.parse(data["dtype"]) if "dtype" in data else data["value"]
+    """Return a constant result from JSON data."""
+    return dt.parse(data["dtype"]) if isinstance(data, dict) else data
 
 
 def _builder(form: Sequence[Any], fixed: Sequence[Any]) -> Callable[..., Any] | None:

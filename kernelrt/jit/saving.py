@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import os
 import re
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.device.byte_ranges import byte_range_of
-from kernelrt.dtype import DType
 from kernelrt.errors import DTypeError, ModelFileError, a_type
 from kernelrt.ir import Op, UOp
 from kernelrt.jit.effects import side_effects
-from kernelrt.jit.forms import form_of
+from kernelrt.jit.forms import constant_text, form_of, plain
 from kernelrt.jit.function import JitFunction
 from kernelrt.jit.signature import Array, Float, Static
 from kernelrt.runtime.image import ModelFunction, Port, State, image
@@ -33,6 +31,7 @@ __all__ = ["content", "save", "save_one"]
 
 def save(
     path: str | os.PathLike[str],
+    /,
     *others: object,
     **functions: JitFunction[Any] | tuple[Any, ...],
 ) -> None:
@@ -188,7 +187,7 @@ def _function(name: str, variant: Variant) -> ModelFunction:
         variant.call.leaves, variant.specs, traced.homes, variant.replays.input_sites(), strict=True
     ):
         if isinstance(spec, Static):
-            inputs.append(Port(leaf, None, constant=json.dumps(_plain(f"{name}: {leaf}", spec))))
+            inputs.append(Port(leaf, None, constant=constant_text(f"{name}: {leaf}", spec.value)))
         else:
             shape = spec.shape if isinstance(spec, Array) else ()
             assert home is not None
@@ -218,7 +217,7 @@ def _description(name: str, function: JitFunction[Any], variant: Variant) -> dic
         "inputs": [_spec(spec) for spec in variant.specs],
         "result": form_of(result.template, name),
         "fixed": [
-            None if is_tensor else [_plain(f"{name}: result", Static(value))]
+            None if is_tensor else [plain(f"{name}: result", value)]
             for is_tensor, value in result.fixed
         ],
     }
@@ -235,21 +234,6 @@ def _spec(spec: Spec) -> dict[str, Any]:
         if isinstance(dim, UOp) and dim.op is Op.VAR
     ]  # fmt: skip
     return {"kind": "array", "ndim": len(spec.shape), "variables": axes}
-
-
-def _plain(where: str, spec: Static) -> Any:
-    """Return a constant as JSON data."""
-    value = spec.value
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, DType):
-        return {"dtype": value.name}
-    if isinstance(value, enum.Enum) and type(value.value) in (bool, int, float, str):
-        return {"enum": type(value).__qualname__, "value": value.value}
-    raise ModelFileError(
-        f"{where} is {a_type(value)}; a model file holds tensors, floats, ints, bools, strings, "
-        "None and dtypes. Pass the rest through the closure of the function"
-    )
 
 
 def _states(

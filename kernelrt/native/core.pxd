@@ -65,7 +65,9 @@ cdef class Model:
     cdef object __weakref__
 
     cdef int check(self, int function) except -1
+    cdef int check_live(self) except -1
     cdef int check_plan(self, size_t plan) except -1
+    cdef int check_op(self, size_t plan, size_t op) except -1
     cdef int fill(self, int64_t *given, size_t plan, values) except -1
 
 

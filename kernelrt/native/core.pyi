@@ -1,7 +1,9 @@
 """Types of the extension that is linked to the C core (csrc/krt.h)."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 Bindings: TypeAlias = tuple[
     Sequence[tuple[int, int, int]],
@@ -273,6 +275,9 @@ def set_num_threads(n: int) -> None:
     >>> krt.set_num_threads(before)
     """
 
+def under_locks(tables: Iterable[Table], work: Callable[[], T]) -> T:
+    """Return the result of `work`, called while this thread has exclusive access to some plans."""
+
 class Model:
     """A model file in memory: functions that were compiled ahead of time, and their state.
 
@@ -331,8 +336,8 @@ class Model:
         """Return the values and chunks of a plan's table for values of its variables."""
     def explain(
         self, plan: int, op: int, word: int, values: Sequence[int]
-    ) -> tuple[int, str, int, int, float]:
-        """Describe a failure: its kind, message, index, size of the axis, and value."""
+    ) -> tuple[int, str, int, int]:
+        """Describe a failure: its kind, message, index, and size of the axis."""
     def op_name(self, plan: int, op: int) -> str:
         """Return the name of an op for errors."""
     def region_name(self, plan: int, op: int) -> str:

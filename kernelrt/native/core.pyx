@@ -295,6 +295,19 @@ cdef int leave_all(list taken) except -1:
     return 0
 
 
+def under_locks(tables, work):
+    """Return the result of `work`, called while this thread has exclusive access to some plans."""
+    cdef Table table
+    cdef list taken = []
+    try:
+        for table in sorted(set(tables), key=id):  # one order for all threads
+            table.acquire()
+            taken.append(table)
+        return work()
+    finally:
+        leave_all(taken)
+
+
 cdef class Table:
     """The prepared operations of a plan as flat C arrays, and the lock for access to them."""
 
@@ -711,22 +724,32 @@ cdef class Model:
         krt_model_close(self.model)
 
     def __len__(self):
+        self.check_live()
         return krt_model_n_functions(self.model)
 
     @property
     def python(self):
+        self.check_live()
         return krt_model_python(self.model).decode(errors="replace")
 
     @property
     def n_plans(self):
+        self.check_live()
         return krt_model_n_plans(self.model)
 
+    cdef int check_live(self) except -1:
+        if self.model == NULL:
+            raise errors.ModelFileError("the model is not open")
+        return 0
+
     cdef int check(self, int function) except -1:
+        self.check_live()
         if not 0 <= function < krt_model_n_functions(self.model):
             raise IndexError(f"function: the model has no function {function}")
         return 0
 
     cdef int check_plan(self, size_t plan) except -1:
+        self.check_live()
         if plan >= krt_model_n_plans(self.model):
             raise IndexError(f"plan: the model has no plan {plan}")
         return 0
@@ -807,6 +830,7 @@ cdef class Model:
 
     def states(self):
         """Return (name, dtype code, shape, address) of each state."""
+        self.check_live()
         cdef krt_port port
         cdef int i, axis
         found = []
@@ -863,23 +887,38 @@ cdef class Model:
             PyMem_Free(edits)
 
     def explain(self, size_t plan, size_t op, int64_t word, values):
-        """Return (kind, message, index, size, value) of a failure."""
+        """Return (kind, message, index, size) of a failure."""
         cdef int64_t given[MOST_VARIABLES]
         cdef krt_problem problem
         self.fill(given, plan, values)
+        self.check_op(plan, op)
         krt_model_explain(self.model, plan, op, word, given, &problem)
         return (<int> problem.kind, problem.message.text.decode(errors="replace"), problem.index,
-                problem.size, problem.value)
+                problem.size)
+
+    cdef int check_op(self, size_t plan, size_t op) except -1:
+        self.check_plan(plan)
+        if op >= krt_plan_n_ops(krt_model_plan(self.model, plan)):
+            raise IndexError(f"op: the plan has no op {op}")
+        return 0
 
     def op_name(self, size_t plan, size_t op):
+        self.check_op(plan, op)
         return krt_model_op_name(self.model, plan, op).decode(errors="replace")
 
     def region_name(self, size_t plan, size_t op):
+        self.check_op(plan, op)
         return krt_model_region_name(self.model, plan, op).decode(errors="replace")
 
     def save(self, str path):
         cdef krt_message why
-        if krt_model_save(self.model, os.fsencode(path), &why) != KRT_OK:
+        cdef krt_status status
+        cdef bytes name = os.fsencode(path)
+        cdef const char *target = name
+        self.check_live()
+        with nogil:
+            status = krt_model_save(self.model, target, &why)
+        if status != KRT_OK:
             raise errors.ModelFileError(why.text.decode(errors="replace"))
 
     def __reduce__(self):

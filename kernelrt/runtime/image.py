@@ -23,6 +23,7 @@ from kernelrt.device.program import CompiledSpec
 from kernelrt.errors import ModelFileError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.status import INDEX
+from kernelrt.native.core import under_locks
 from kernelrt.native.routines import BY_NAME
 from kernelrt.runtime.failures import failures
 from kernelrt.runtime.kernel import FunctionProgram
@@ -31,7 +32,7 @@ from kernelrt.runtime.plan_ops import PreparedKernel, PreparedRegion, written
 from kernelrt.runtime.verify_region import sites
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernelrt._dispatch import OpTuple
     from kernelrt.device.buffer import Buffer
@@ -47,6 +48,7 @@ __all__ = ["ModelFunction", "Port", "State", "image", "of_plan"]
 # As in csrc/model.h.
 MAGIC: Final = b"krtmodel"
 VERSION: Final = 1
+MOST_AXES: Final = 32
 _SECTIONS = ("MODEL", "CODE", "DATA", "TEXT", "INTS", "ROUTINES", "PLANS", "OPS", "REGIONS", "VARS",
              "SIZES", "CHECKS", "FUNCS", "PORTS")  # fmt: skip
 _HEADER = struct.Struct("<8sIIQII")
@@ -144,9 +146,6 @@ def image(functions: Sequence[ModelFunction], states: Sequence[State], python: s
     ModelFileError
         A plan calls a Python function, or code from outside the code generator.
     """
-    for function in functions:
-        if function.plan.preparation is not None:
-            function.plan.preparation.execute()
     writer = _Writer(functions)
     for function in functions:
         writer.add_function(function)
@@ -211,7 +210,9 @@ class _Writer:
         self.code, entries = self._device.loader.flat(specs)
         self._kernels = dict(zip(kernels, entries, strict=True))
         inputs = [port.buffer for f in functions for port in f.inputs if port.buffer is not None]
-        self._places = _Places(plans, inputs)
+        prepares = [f.plan.preparation for f in functions if f.plan.preparation is not None]
+        computed = [plan.buffers[i] for plan in prepares for i in sorted({b for op in plan.prepared_ops for b in written(op)})]
+        self._places = _Places(plans, [*inputs, *computed])
 
     @property
     def ports(self) -> list[bytes]:
@@ -304,6 +305,11 @@ class _Writer:
 
     def add_port(self, port: Port, variables: Mapping[str, int]) -> None:
         """Add an input, an output or a state."""
+        if len(port.shape) > MOST_AXES:
+            raise ModelFileError(
+                f"{port.name}: a model file holds arrays of at most {MOST_AXES} axes, not "
+                f"{len(port.shape)}; reshape it in the function"
+            )
         dims = [n for dim in port.shape for n in self.program(dim, variables, {})]
         place = nbytes = 0
         kind = 2 if port.buffer is None else 1 if port.is_number else 0
@@ -471,20 +477,7 @@ class _Writer:
 
     def _content(self) -> bytes:
         """Read the state while no plan runs."""
-        found: list[bytes] = []
-        work: Callable[[], object] = lambda: found.append(self._places.content())  # noqa: E731
-        for function in self._functions:
-            work = _under_lock(function.plan, work)
-        work()
-        return found[0]
-
-
-def _under_lock(plan: ExecutionPlan, work: Callable[[], object]) -> Callable[[], object]:
-    def held() -> tuple[tuple[()], tuple[()], tuple[()], tuple[()]]:
-        work()
-        return (), (), (), ()
-
-    return lambda: plan.set_with(held)
+        return under_locks([f.plan for f in self._functions], self._places.content)
 
 
 def _instruction(node: UOp) -> tuple[int, int]:
@@ -509,11 +502,12 @@ def _plans(roots: Iterable[ExecutionPlan]) -> Iterator[ExecutionPlan]:
 class _Places:
     """Places of all memory of some plans: memory that was given to them first, in DATA."""
 
-    def __init__(self, plans: Sequence[ExecutionPlan], inputs: Sequence[Buffer]) -> None:
+    def __init__(self, plans: Sequence[ExecutionPlan], empty: Sequence[Buffer]) -> None:
+        """Arguments and what preparations compute, `empty`, have no content in the file."""
         ranges = [(here, given) for plan in plans for here, given in plan.ranges()]
-        homes = {byte_range_of(buffer) for buffer in inputs}
-        ranges += [(here, False) for here in homes]  # a plan need not use all of its arguments
-        found = islands((here, given and here not in homes) for here, given in ranges)
+        without = {byte_range_of(buffer) for buffer in empty}
+        ranges += [(here, False) for here in without]  # a plan need not use all of its arguments
+        found = islands((here, given and here not in without) for here, given in ranges)
         found.sort(key=lambda island: (not any(island[1]), island[0].start))
         self._starts: list[tuple[int, int, int]] = []  # start, end, place
         self.nbytes = self._initialised = 0
