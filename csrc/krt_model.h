@@ -48,7 +48,7 @@ typedef enum krt_dtype {
     KRT_INT64, KRT_FLOAT16, KRT_BFLOAT16, KRT_FLOAT32, KRT_FLOAT64
 } krt_dtype;
 
-enum { KRT_MOST_AXES = 32 };
+enum { KRT_MOST_AXES = 32, KRT_MOST_SIZES = 64 };
 
 /* An input, an output or a state of a model: an array in row-major order. */
 typedef struct krt_port {
@@ -108,6 +108,12 @@ krt_status krt_model_state(krt_model *model, int number, krt_port *out);
  * of inputs and outputs follow. Functions that were saved from one plan share its sizes. KRT_INVALID: there is no such size, or it is out of bounds. */
 krt_status krt_model_set_size(krt_model *model, int function, const char *name, int64_t value,
                               krt_message *why);
+
+/* The sizes of a function that may change, and all of them at once, in this order. */
+int krt_model_n_sizes(const krt_model *model, int function);
+const char *krt_model_size_name(const krt_model *model, int function, int number);
+krt_status krt_model_set_sizes(krt_model *model, int function, const int64_t *values,
+                               krt_message *why);
 
 /* Run a function. KRT_OUT_OF_BOUNDS: an index or a value is out of range; outputs are undefined,
  * and state is as before the run. KRT_INTERRUPTED: `poll` asked for it. */

@@ -358,6 +358,7 @@ static bool is_plan(const krt_model *model, size_t plan)
     const krt_r_plan *record = plan_at(model, plan);
     if (!within(record->ops, model->file.n[KRT_S_OPS]) ||
         !within(record->variables, model->file.n[KRT_S_VARS]) ||
+        record->variables.n > KRT_MOST_SIZES ||
         !within(record->sizes, model->file.n[KRT_S_SIZES]) || record->stack_bytes < 0 ||
         record->stack_bytes > 1 << 20)
         return false;
@@ -1080,40 +1081,72 @@ static krt_status enter(krt_model *model, krt_message *why)
     return status;
 }
 
-krt_status krt_model_set_size(krt_model *model, int function, const char *name, int64_t value,
-                              krt_message *why)
+/* Check sizes and the shapes that follow, and put them into the plan. The caller holds the lock. */
+static krt_status use_sizes(krt_model *model, int function, const int64_t *values, krt_message *why)
+{
+    const size_t plan = function_at(model, function)->plan;
+    size_t n = 0;
+    krt_fault fault = {0};
+    krt_status status = krt_model_launch(model, plan, values, model->edits, &n, why);
+    for (int side = 0; !status && side < 2; ++side)
+        for (int i = 0; !status; ++i) {
+            const krt_r_port *port = port_at(model, function, side, i);
+            int64_t shape[KRT_MOST_AXES], nbytes;
+            if (!port)
+                break;
+            status = shape_of(model, port, values, shape, &nbytes, why);
+        }
+    if (!status && (status = krt_plan_edit(model->plans[plan], model->edits, n, &fault)))
+        fail(why, "%s: %s", fault.field, fault.reason);
+    if (!status)
+        memcpy(model->values[plan], values, plan_at(model, plan)->variables.n * sizeof *values);
+    return status;
+}
+
+int krt_model_n_sizes(const krt_model *model, int function)
+{
+    if (!has_function(model, function))
+        return 0;
+    return (int)plan_at(model, function_at(model, function)->plan)->variables.n;
+}
+
+const char *krt_model_size_name(const krt_model *model, int function, int number)
+{
+    krt_variable variable = {.name = ""};
+    if (number >= 0 && number < krt_model_n_sizes(model, function))
+        krt_model_variable(model, function_at(model, function)->plan, (size_t)number, &variable);
+    return variable.name;
+}
+
+krt_status krt_model_set_sizes(krt_model *model, int function, const int64_t *values,
+                               krt_message *why)
 {
     if (!has_function(model, function))
         return fail(why, "the model has no function %d", function);
-    const size_t plan = function_at(model, function)->plan;
-    const krt_r_range range = plan_at(model, plan)->variables;
     krt_status status = enter(model, why);
     if (status)
         return status;
-    size_t v = 0, n = 0;
-    while (v < range.n && strcmp(text(model, ITEMS(model, KRT_S_VARS, krt_r_variable)
-                                                 [range.first + v].name), name))
-        ++v;
-    if (v == range.n) {
-        status = fail(why, "%s has no size %s", krt_model_function_name(model, function), name);
-    } else {
-        krt_fault fault;
-        const int64_t before = model->values[plan][v];
-        model->values[plan][v] = value;
-        status = krt_model_launch(model, plan, model->values[plan], model->edits, &n, why);
-        for (int side = 0; !status && side < 2; ++side)
-            for (int i = 0; !status; ++i) {
-                const krt_r_port *port = port_at(model, function, side, i);
-                int64_t shape[KRT_MOST_AXES], nbytes;
-                if (!port)
-                    break;
-                status = shape_of(model, port, model->values[plan], shape, &nbytes, why);
-            }
-        if (!status && (status = krt_plan_edit(model->plans[plan], model->edits, n, &fault)))
-            fail(why, "%s: %s", fault.field, fault.reason);
-        if (status)
-            model->values[plan][v] = before;
-    }
+    status = use_sizes(model, function, values, why);
+    krt_lock_release(&model->lock);
+    return status;
+}
+
+krt_status krt_model_set_size(krt_model *model, int function, const char *name, int64_t value,
+                              krt_message *why)
+{
+    int64_t values[KRT_MOST_SIZES];
+    const int n = krt_model_n_sizes(model, function);
+    int at = 0;
+    while (at < n && strcmp(krt_model_size_name(model, function, at), name))
+        ++at;
+    if (at == n)
+        return fail(why, "%s has no size %s", krt_model_function_name(model, function), name);
+    krt_status status = enter(model, why);
+    if (status)
+        return status;
+    memcpy(values, model->values[function_at(model, function)->plan], (size_t)n * sizeof *values);
+    values[at] = value;
+    status = use_sizes(model, function, values, why);
     krt_lock_release(&model->lock);
     return status;
 }
@@ -1139,7 +1172,9 @@ static krt_status run(krt_model *model, size_t plan, krt_message *why)
     } else if (status == KRT_INTERRUPTED) {
         fail(why, "the run was interrupted");
     } else if (status) {
-        fail(why, "the run failed: the thread has too little stack, or the process was forked");
+        fail(why, status == KRT_NO_STACK ? "the thread has too little stack for the kernels"
+                  : status == KRT_FORKED ? "the process was forked during the run"
+                                         : "the run failed with status %d", (int)status);
     }
     return status;
 }

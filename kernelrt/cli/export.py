@@ -107,7 +107,7 @@ add_library({name} STATIC {name}.c ${{KERNELRT_SOURCES}})
 target_compile_options({name} PRIVATE {flags})
 target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
 target_link_libraries({name} PUBLIC Threads::Threads m)
-add_executable({name}_example main.c)
+add_executable({name}_example example/main.c)
 target_link_libraries({name}_example {name})
 """
 
@@ -119,7 +119,7 @@ class _Function:
     number: int
     name: str
     about: str
-    sizes: list[tuple[str, str]]  # name of the size, name of the parameter
+    sizes: list[str]  # names of the parameters
     inputs: list[tuple[int, str, str]]  # number, type, name
     outputs: list[tuple[int, str, str]]
 
@@ -143,7 +143,7 @@ def run(model: str, folder: str, name: str | None) -> int:
     """
     path = checked_path(model)
     opened = load(path)
-    prefix = _identifier(name or path.stem)
+    prefix = _file_name(name or path.stem)
     target = Path(folder)
     (target / "kernelrt").mkdir(parents=True, exist_ok=True)
     content = path.read_bytes()
@@ -161,14 +161,15 @@ def run(model: str, folder: str, name: str | None) -> int:
             routine="    options.routine = krt_find_routine;\n" if routines else "",
             definitions="\n".join(_definition(f) for f in functions),
         ),
-        "main.c": _MAIN.format(name=prefix),
+        "example/main.c": _MAIN.format(name=prefix),
         "CMakeLists.txt": _CMAKE.format(name=prefix, flags=" ".join(FLAGS)),
     }  # fmt: skip
+    (target / "example").mkdir(exist_ok=True)
     for file, text in texts.items():
         (target / file).write_text(text, encoding="utf-8")
     print(
         f"wrote {', '.join(texts)} and kernelrt/ to {folder}\n"
-        f"build: cc -std=c11 {' '.join(FLAGS)} -pthread -I{folder} {folder}/*.c "
+        f"build: cc -std=c11 {' '.join(FLAGS)} -pthread -I{folder} main.c {folder}/*.c "
         f"{folder}/kernelrt/*.c -lm"
     )
     return 0
@@ -198,8 +199,8 @@ def _functions(model: LoadedModel, prefix: str) -> Iterator[_Function]:
     taken = {f"{prefix}_open"}
     for described in model.describe():
         name = _unique(f"{prefix}_{_letters(described.name)}", taken)
-        names = {"model", "why", "port", "status"}
-        sizes = [(size, _unique(_identifier(size), names)) for size in described.sizes]
+        names = {"model", "why", "port", "status", "sizes"}
+        sizes = [_unique(_identifier(size), names) for size in described.sizes]
         sides = (described.inputs, described.outputs)
         ports = [
             [
@@ -218,12 +219,13 @@ def _functions(model: LoadedModel, prefix: str) -> Iterator[_Function]:
 
 
 def _comment(function: _Function) -> str:
-    return f"/* {function.about} */\n" if function.about else ""
+    about = function.about.replace("*/", "* /").replace("/*", "/ *")
+    return f"/* {about} */\n" if about else ""
 
 
 def _prototype(function: _Function) -> str:
     parameters = [
-        "krt_model *model", *(f"int64_t {size}" for _, size in function.sizes),
+        "krt_model *model", *(f"int64_t {size}" for size in function.sizes),
         *(f"const {kind} *{name}" for _, kind, name in function.inputs),
         *(f"{kind} *{name}" for _, kind, name in function.outputs), "krt_message *why",
     ]  # fmt: skip
@@ -235,10 +237,13 @@ def _definition(function: _Function) -> str:
     if function.inputs or function.outputs:
         lines.append("    krt_port port;")
     lines.append("    krt_status status = KRT_OK;")
-    for size, parameter in function.sizes:
-        text = size.replace("\\", "\\\\").replace('"', '\\"')
-        call = f'krt_model_set_size(model, {function.number}, "{text}", {parameter}, why)'
-        lines += [f"    if ((status = {call}))", "        return status;"]
+    if function.sizes:
+        values = ", ".join(function.sizes)
+        lines += [
+            f"    const int64_t sizes[] = {{{values}}};",
+            f"    if ((status = krt_model_set_sizes(model, {function.number}, sizes, why)))",
+            "        return status;",
+        ]
     for number, _, name in function.inputs:
         lines += [
             f"    krt_model_input(model, {function.number}, {number}, &port);",
@@ -267,9 +272,21 @@ def _letters(text: str) -> str:
 
 
 def _identifier(text: str) -> str:
-    """Return a C identifier that looks like `text`."""
+    """Return the name of a parameter in C that looks like `text`.
+
+    Names that C, its headers or the core use get an underscore behind them.
+    """
     found = _letters(text)
-    return f"_{found}" if found[0].isdigit() or found in _KEYWORDS else found
+    if found[0].isdigit() or found[0] == "_":
+        found = f"x{found}"
+    used = found in _KEYWORDS or found.lower().startswith("krt_") or found.endswith("_t")
+    return f"{found}_" if used or found.isupper() else found
+
+
+def _file_name(text: str) -> str:
+    """Return the name of the C files and the prefix of functions."""
+    found = _identifier(text)
+    return f"{found}_model" if found in _HEADERS or found.startswith("krt") else found
 
 
 def _unique(name: str, taken: set[str]) -> str:
@@ -281,9 +298,19 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 _KEYWORDS = frozenset({
-    "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete",
-    "do", "double", "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long",
-    "main", "new", "operator", "private", "public", "register", "restrict", "return", "short",
-    "signed", "sizeof", "static", "struct", "switch", "template", "this", "typedef", "union",
-    "unsigned", "void", "volatile", "while",
+    "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "continue",
+    "default", "delete", "do", "double", "else", "enum", "errno", "explicit", "export", "extern",
+    "false", "float", "for", "friend", "goto", "if", "inline", "int", "linux", "long", "main",
+    "memcpy", "mutable", "namespace", "new", "not", "operator", "or", "private", "protected",
+    "public", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct",
+    "switch", "template", "this", "throw", "true", "try", "typedef", "typename", "typeof", "union",
+    "unix", "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
+})  # fmt: skip
+#: Headers of C and POSIX: with the folder of the model among those of headers, a file of such a
+#: name would hide them.
+_HEADERS = frozenset({
+    "assert", "complex", "ctype", "dirent", "errno", "fcntl", "features", "fenv", "float",
+    "inttypes", "limits", "locale", "main", "math", "memory", "module", "plan", "pthread", "sched",
+    "signal", "stdarg", "stdatomic", "stdbool", "stddef", "stdint", "stdio", "stdlib", "string",
+    "strings", "threads", "time", "unistd", "wchar",
 })  # fmt: skip

@@ -115,6 +115,21 @@ class DeviceSpec:
         return repr(replace(self, cores=1))
 
     @property
+    def in_files(self) -> Self:
+        """The target of code in files, whose objects are ELF files on every system.
+
+        Kernels call nothing, so the same code runs on Linux and macOS, which reserves x18. Of an
+        Arm processor only features that a reader can check are used.
+        """
+        architecture = "aarch64" if self.is_arm64 else self.triple.partition("-")[0]
+        triple = f"{architecture}-unknown-linux-gnu"
+        if not self.is_arm64:
+            return replace(self, triple=triple)
+        known = [f for f in (*_ARM64_BASE, *_ARM64_FEATURES) if self.has(f)]
+        features = ",".join(f"+{f}" for f in (*known, "reserve-x18"))
+        return replace(self, triple=triple, cpu="generic", features=features)
+
+    @property
     def few_registers(self) -> bool:
         """Whether the tile of a product has 16 vector registers, not 32."""
         return self.vector_registers <= 16

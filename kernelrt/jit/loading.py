@@ -32,7 +32,7 @@ from kernelrt.native.core import Model, under_locks
 from kernelrt.native.replay import MISMATCH, Replay
 from kernelrt.native.routines import BY_NAME
 from kernelrt.native.signature import ARRAY, FLOAT, STATIC, WHOLE
-from kernelrt.tensor import Tensor, state
+from kernelrt.tensor import Tensor, is_tracing, state
 from kernelrt.tensor.autograd.tags import Severed
 from kernelrt.tensor.tracing.trace import forbid
 from kernelrt.util.atomic_file import checked_path
@@ -105,7 +105,8 @@ def load(
     if trusted_digest is not None:
         if not isinstance(trusted_digest, str):
             raise DTypeError(
-                f"trusted_digest: expected a str of hexadecimal digits, not {a_type(trusted_digest)}"
+                "trusted_digest: expected a str of hexadecimal digits, not "
+                f"{a_type(trusted_digest)}"
             )
         found = hashlib.sha256(data).hexdigest()
         if found != trusted_digest.strip().lower():
@@ -186,7 +187,8 @@ class LoadedModel:
                 plans[plan].prepare_by(plans[preparation], (self._memory.storage,))
             one = _Signature(self._model, number, plans[plan], description, self._memory, pending)
             found.setdefault(self._model.name(number), []).append(one)
-        return MappingProxyType(states), {name: LoadedFunction(name, many) for name, many in found.items()}
+        functions = {name: LoadedFunction(name, many) for name, many in found.items()}
+        return MappingProxyType(states), functions
 
     def _buffer(self, address: int, shape: Sequence[int], code: int) -> Buffer:
         dtype, size = _DTYPES[code], 1
@@ -472,7 +474,11 @@ class LoadedFunction(Epochs[Any]):
         self._name_parameters(names)
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        forbid(f"{self.name}()")
+        if state.local.trace is not None or is_tracing():
+            raise JitError(
+                f"{self.name}: a function of a model file cannot be part of a traced function; "
+                "call it outside, or trace the function that was saved"
+            )
         if threading.get_ident() in state.differentiating:
             raise GradientError(
                 f"{self.name}: a function of a model file cannot be differentiated; differentiate "

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 Bindings: TypeAlias = tuple[
     Sequence[tuple[int, int, int]],
@@ -275,7 +275,7 @@ def set_num_threads(n: int) -> None:
     >>> krt.set_num_threads(before)
     """
 
-def under_locks(tables: Iterable[Table], work: Callable[[], T]) -> T:
+def under_locks(tables: Iterable[Table], work: Callable[[], _T]) -> _T:
     """Return the result of `work`, called while this thread has exclusive access to some plans."""
 
 class Model:

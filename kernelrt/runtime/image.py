@@ -29,6 +29,7 @@ from kernelrt.runtime.failures import failures
 from kernelrt.runtime.kernel import FunctionProgram
 from kernelrt.runtime.op_cost import THREAD_COSTS
 from kernelrt.runtime.plan_ops import PreparedKernel, PreparedRegion, written
+from kernelrt.runtime.sizes import variables_of
 from kernelrt.runtime.verify_region import sites
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ __all__ = ["ModelFunction", "Port", "State", "image", "of_plan"]
 # As in csrc/model.h.
 MAGIC: Final = b"krtmodel"
 VERSION: Final = 1
+#: Limits of csrc/model.c and native/core.pxd.
 MOST_AXES: Final = 32
+MOST_VARIABLES: Final = 64
+_DEEPEST: Final = 64
 _SECTIONS = ("MODEL", "CODE", "DATA", "TEXT", "INTS", "ROUTINES", "PLANS", "OPS", "REGIONS", "VARS",
              "SIZES", "CHECKS", "FUNCS", "PORTS")  # fmt: skip
 _HEADER = struct.Struct("<8sIIQII")
@@ -60,7 +64,7 @@ _CODES = (
     "OR", "XOR", "LT", "LE", "EQ", "NE", "IDIV", "MOD", "SHL", "SHR", "WHERE",
 )  # fmt: skip
 _CODE = {name: number for number, name in enumerate(_CODES)}
-#: Maximum number of instructions of a size program, and the depth of its stack.
+#: Maximum number of instructions of a size program.
 _LONGEST = 4096
 
 #: Features that no generated code uses: instructions of the system, of cryptography, and hints.
@@ -70,6 +74,7 @@ _UNUSED = frozenset({
     "pconfig", "pku", "prefetchi", "prfchw", "ptwrite", "raoint", "rdpid", "rdpru", "rdrnd",
     "rdseed", "rtm", "serialize", "sgx", "sha", "sha512", "shstk", "sm3", "sm4", "tsxldtrk",
     "uintr", "usermsr", "waitpkg", "wbnoinvd", "widekl", "xsavec", "xsaveopt", "xsaves",
+    "reserve-x18",
 })  # fmt: skip
 
 
@@ -193,8 +198,9 @@ class _Writer:
         self._text = bytearray()
         self._lists: dict[tuple[int, ...], int] = {}
         self._ints: list[int] = []
-        self._numbers: dict[int, int] = {}  # id of a plan -> its number
-        self._kernels: dict[CachedKernel, int] = {}
+        # By id of a plan: its number, and the numbers of its sizes.
+        self._numbers: dict[int, int] = {}
+        self._variables: dict[int, dict[str, int]] = {}
         self._routines: dict[str, int] = {}
         self._names = {at: name for name, at in reversed(BY_NAME.items())}
         self.rows: dict[str, list[bytes]] = {name: [] for name in _SECTIONS}
@@ -211,7 +217,10 @@ class _Writer:
         self._kernels = dict(zip(kernels, entries, strict=True))
         inputs = [port.buffer for f in functions for port in f.inputs if port.buffer is not None]
         prepares = [f.plan.preparation for f in functions if f.plan.preparation is not None]
-        computed = [plan.buffers[i] for plan in prepares for i in sorted({b for op in plan.prepared_ops for b in written(op)})]
+        computed = [
+            plan.buffers[index]
+            for plan in prepares for op in plan.prepared_ops for index in written(op)
+        ]  # fmt: skip
         self._places = _Places(plans, [*inputs, *computed])
 
     @property
@@ -246,7 +255,7 @@ class _Writer:
         found: list[int] = []
         stack: list[Dim | tuple[int, int]] = [dim]
         while stack:
-            if len(found) > 2 * _LONGEST:
+            if len(found) > 2 * _LONGEST or len(stack) > _DEEPEST:
                 raise ModelFileError("a size depends on variables in too complex a way to be saved")
             node = stack.pop()
             if isinstance(node, tuple):
@@ -273,7 +282,7 @@ class _Writer:
         if plan.preparation is not None:
             preparation = 1 + self._add_plan(plan.preparation)
         number = self._add_plan(plan)
-        variables = {name: i for i, name in enumerate(plan.variables)}
+        variables = self._variables[id(plan)]
         ranges = []
         for side in (function.inputs, function.outputs):
             ranges += [len(self.ports), len(side)]
@@ -331,7 +340,17 @@ class _Writer:
             return known
         for body in plan.bodies:
             self._add_plan(body)
-        variables = {name: i for i, name in enumerate(plan.variables)}
+        bounds = {name: (v.min_val, v.max_val) for name, v in plan.variables.items()}
+        for function in self._functions:  # shapes may depend on sizes that no kernel uses
+            if function.plan is plan:
+                dims = (d for p in (*function.inputs, *function.outputs) for d in p.shape)
+                bounds |= {v.arg[0]: v.arg[1:] for v in variables_of(dims)}
+        if len(bounds) > MOST_VARIABLES:
+            raise ModelFileError(
+                f"a function of a model file has at most {MOST_VARIABLES} sizes that may change, "
+                f"not {len(bounds)}; make some of them static"
+            )
+        variables = self._variables[id(plan)] = {name: i for i, name in enumerate(bounds)}
         rows = plan.rows_for(
             lambda index: self._place(plan, index), self._address, self._refuse, _STATUS
         )
@@ -341,15 +360,15 @@ class _Writer:
         ]
         ops = self._extend("OPS", packed)
         values = plan.values
-        bounds = self._extend("VARS", (
-            struct.pack("<2I3q", self.text(name), 0, v.min_val, v.max_val, values[name])
-            for name, v in plan.variables.items()
+        named = self._extend("VARS", (
+            struct.pack("<2I3q", self.text(name), 0, least, most, values.get(name, most))
+            for name, (least, most) in bounds.items()
         ))  # fmt: skip
         sizes = self._extend("SIZES", self._sizes(plan, variables))
         stack = max((op.kernel.stack_bytes for op in plan.prepared_kernels), default=0)
         self._numbers[id(plan)] = number = len(self.rows["PLANS"])
         self.rows["PLANS"].append(
-            struct.pack("<8Iq", *ops, *bounds, *sizes, plan.is_lasting(), 0, stack)
+            struct.pack("<8Iq", *ops, *named, *sizes, plan.is_lasting(), 0, stack)
         )
         return number
 
@@ -445,12 +464,12 @@ class _Writer:
 
     def file(self, states: tuple[int, int], python: str) -> list[bytes]:
         """Return the parts of the file."""
-        spec = self._device.spec
+        spec = self._device.spec.in_files
         features = [
             f[1:] for f in spec.features.split(",")
             if f.startswith("+") and f[1:] not in _UNUSED and not f.startswith("+amx")
         ]  # fmt: skip
-        architecture = "aarch64" if spec.is_arm64 else spec.triple.partition("-")[0]
+        architecture = spec.triple.partition("-")[0]
         routine_names = [self.text(name) for name in self._routines]
         head = [
             self.text(architecture), self.text(",".join(features)), self.text(spec.cpu),

@@ -146,6 +146,52 @@ def test_damaged_files_are_refused_or_harmless(
     assert int(done.stdout) > 50
 
 
+def test_odd_names_are_names_of_c(tmp_path: Path) -> None:
+    """Of files, functions, arguments and results; and sizes that only together are valid."""
+    n, m = (krt.Variable(name, 1, 9) for name in ("memcpy", "krt_port"))
+
+    def run(NULL: Any, double: Any, x: Any) -> Any:  # noqa: N803
+        return {"*/ int": NULL.sum(0), "/*": double * x}
+
+    function = krt.jit(run, dynamic={"NULL": {0: n}, "double": {0: m}})
+    names = {"for": (function, normal(3, 2), normal(4, 2), 2.0)}
+    for file in ("string", "krt_model", "1 odd"):
+        krt.save(tmp_path / f"{file}.krt", **names)
+        folder = tmp_path / f"out {file}"
+        assert main(["export", str(tmp_path / f"{file}.krt"), "--c", str(folder)]) == 0
+        files = [*folder.glob("*.c"), *folder.glob("kernelrt/*.c"), *folder.glob("example/*.c")]
+        command = [CC, *WARNINGS, "-O0", "-std=gnu11", f"-I{folder}", *files, "-lm"]
+        subprocess.run([*command, "-o", tmp_path / "run"], check=True)
+        subprocess.run([str(tmp_path / "run")], check=True, capture_output=True)
+
+
+def test_state_that_changed_is_prepared_anew(
+    runner: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Panels of frozen weights, after training and two files."""
+    net = nn.Linear(16, 16)
+    optimizer = nn.optim.SGD(net.parameters(), lr=1.0)
+
+    @krt.jit
+    def step(x: krt.Tensor) -> krt.Tensor:
+        optimizer.zero_grad()
+        loss = (net(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    predict = krt.jit(net, freeze=True)
+    x = normal(8, 16)
+    krt.save(tmp_path / "a.krt", predict=(predict, x), step=(step, x))
+    model = krt.load(tmp_path / "a.krt")
+    for _ in range(5):
+        model.step(x)
+        step(x)
+    model.save(tmp_path / "b.krt")
+    found = run(runner("plain"), tmp_path / "b.krt", [x], runs=1)
+    assert found.stdout == bytes_of(predict(x))
+
+
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_exported_sources_build_and_run(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
@@ -157,6 +203,7 @@ def test_exported_sources_build_and_run(compiler: str, tmp_path: Path) -> None:
     file, folder = tmp_path / "my-net.krt", tmp_path / "out"
     krt.save(file, **{"scaled": (scaled, normal(4, 3), 2.0), "add 1": (add, normal(4, 3))})
     assert main(["export", str(file), "--c", str(folder)]) == 0
+    assert (folder / "example" / "main.c").exists()
     (folder / "main.c").write_text(
         """
         #include "my_net.h"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
+import os
 import subprocess
 import sys
 import textwrap
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +16,13 @@ from support.saved_programs import PROGRAMS, arrays_in, normal
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.errors import DTypeError, JitError, KernelrtError, ModelFileError
+from kernelrt.errors import (
+    DTypeError,
+    GradientError,
+    JitError,
+    KernelrtError,
+    ModelFileError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,6 +193,130 @@ def test_a_plan_of_a_builder(tmp_path: Path) -> None:
     [argument] = model.state.values()
     argument.copy_(krt.ones(4))
     assert model.run()[0].tolist() == [2.0] * 4
+
+
+def test_one_plan_may_have_two_names(tmp_path: Path) -> None:
+    function = krt.jit(lambda x: x * 2)
+    krt.save(tmp_path / "f.krt", a=(function, normal(3)), b=(function, normal(3)))
+    model = krt.load(tmp_path / "f.krt")
+    np.testing.assert_array_equal(model.a(normal(3)).numpy(), model.b(normal(3)).numpy())
+
+
+def test_five_hundred_functions(tmp_path: Path) -> None:
+    total = krt.zeros(3)
+    functions = {f"f{i}": krt.jit(lambda x, i=i: total.assign(total + x * i)) for i in range(500)}
+    krt.save(tmp_path / "f.krt", **{name: (f, normal(3)) for name, f in functions.items()})
+    model = krt.load(tmp_path / "f.krt")
+    expected = np.zeros(3, np.float32)
+    for i in (3, 499, 0, 7):
+        expected = expected + normal(3) * np.float32(i)
+        np.testing.assert_allclose(model[f"f{i}"](normal(3)).numpy(), expected, rtol=1e-6)
+
+
+def test_sizes_that_no_kernel_uses_and_thousands_of_sizes(tmp_path: Path) -> None:
+    w = krt.tensor(normal(4))
+    dynamic = {"x": {0: krt.Variable("n", 1, 9)}}
+    unused = krt.jit(lambda x: w.sum() + x.shape[0] * 0, dynamic=dynamic)
+    unused.save(tmp_path / "f.krt", normal(3))
+    assert krt.load(tmp_path / "f.krt")(normal(5)).item() == unused(normal(5)).item()
+    sums = krt.jit(lambda x: x.sum(), dynamic={"x": {0: krt.Variable("n", 1, 3000)}})
+    sums.save(tmp_path / "f.krt", normal(3))
+    model = krt.load(tmp_path / "f.krt")
+    for n in range(1, 2500):
+        assert model(np.ones(n, np.float32)).item() == n
+    [function] = model.functions.values()
+    assert len(function._replays) <= 1024
+
+
+def test_keywords_in_any_order_and_wrong_ones(tmp_path: Path) -> None:
+    function = krt.jit(lambda x, *, a, b: x * a + b)
+    function.save(tmp_path / "f.krt", normal(3), a=2.0, b=1.0)
+    model = krt.load(tmp_path / "f.krt")
+    expected = function(normal(3), a=3.0, b=4.0).numpy()
+    for given in ({"a": 3.0, "b": 4.0}, {"b": 4.0, "a": 3.0}):
+        np.testing.assert_array_equal(model(normal(3), **given).numpy(), expected)
+        np.testing.assert_array_equal(model(x=normal(3), **given).numpy(), expected)
+    for args, kwargs in (((), {}), ((normal(3),), {"a": 1.0}), ((normal(3), 1.0), {"a": 1.0}),
+                         ((normal(3),), {"a": 1.0, "c": 1.0})):  # fmt: skip
+        with pytest.raises(TypeError, match=r"takes 1 positional arguments and a, b, but got"):
+            model(*args, **kwargs)
+
+
+def test_enumerations_are_told_by_class_and_value(tmp_path: Path) -> None:
+    class Mode(enum.Enum):
+        DOUBLE = 2
+        TRIPLE = 3
+
+    function = krt.jit(lambda x, mode: x * mode.value)
+    function.save(tmp_path / "f.krt", normal(3), Mode.DOUBLE)
+    model = krt.load(tmp_path / "f.krt")
+    np.testing.assert_array_equal(model(normal(3), Mode.DOUBLE).numpy(), normal(3) * 2)
+    for other in (Mode.TRIPLE, 2):
+        with pytest.raises(JitError, match="mode"):
+            model(normal(3), other)
+
+
+def test_traces_and_derivatives_refuse_loaded_functions(tmp_path: Path) -> None:
+    total = krt.zeros(3)
+    function = krt.jit(lambda x: total.assign(total + x))
+    function.save(tmp_path / "f.krt", normal(3))
+    model = krt.load(tmp_path / "f.krt")
+    for _ in range(2):  # before and after a call outside
+        with pytest.raises(JitError, match="traced function"):
+            krt.jit(lambda x: model(x) + 1)(krt.ones(3))
+        with pytest.raises((GradientError, JitError)):
+            krt.func.grad(lambda x: model(x).sum())(krt.ones(3))
+        model(np.zeros(3, np.float32))
+    assert model.state["total"].tolist() == [0.0] * 3
+    x = krt.ones(3, requires_grad=True)
+    with pytest.raises(GradientError):
+        model(x).sum().backward()
+
+
+def test_saving_while_another_thread_trains(tmp_path: Path) -> None:
+    _, step, predict = trained()
+    x, y = normal(8, 3), normal(8, 2)
+    krt.save(tmp_path / "net.krt", step=(step, x, y), predict=(predict, x))
+    model = krt.load(tmp_path / "net.krt")
+    stop = threading.Event()
+
+    def train() -> None:
+        while not stop.is_set():
+            model.step(x, y)
+            step(x, y)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    try:
+        for _ in range(20):
+            model.save(tmp_path / "a.krt")
+            krt.save(tmp_path / "b.krt", step=(step, x, y), predict=(predict, x))
+            for name in ("a.krt", "b.krt"):
+                later = krt.load(tmp_path / name)
+                weight, bias = later.state["net.weight"].numpy(), later.state["net.bias"].numpy()
+                np.testing.assert_allclose(
+                    later.predict(x).numpy(), x @ weight.T + bias, rtol=1e-4, atol=1e-4
+                )
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_checkpoints_have_the_permissions_of_new_files(mask: int, tmp_path: Path) -> None:
+    function = krt.jit(lambda x: x * 2)
+    before = os.umask(mask)
+    try:
+        function.save(tmp_path / "a.krt", normal(3))
+        model = krt.load(tmp_path / "a.krt")
+        model.save(tmp_path / "b.krt")
+    finally:
+        os.umask(before)
+    for name in ("a.krt", "b.krt"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o666 & ~mask
+    (tmp_path / "b.krt").chmod(0o640)
+    model.save(tmp_path / "b.krt")
+    assert (tmp_path / "b.krt").stat().st_mode & 0o777 == 0o640
 
 
 def test_what_cannot_be_saved_is_refused_by_name(tmp_path: Path) -> None:

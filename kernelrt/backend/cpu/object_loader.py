@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.backend.cpu import elf, llvm
@@ -124,7 +124,10 @@ class LLVMLoader:
         CompileError
             A source or object is invalid, or calls a function of the C library.
         """
-        objects = self._objects(compiled, _for_elf(self._compiler))
+        spec = self._compiler.spec
+        same = spec.in_files == spec
+        compiler = self._compiler if same else self._compiler.for_target(spec.in_files)
+        objects = self._objects(compiled, compiler)
         return elf.flat(zip((c.name for c in compiled), objects, strict=True))
 
     def collect(self) -> None:
@@ -168,19 +171,6 @@ class LLVMLoader:
             self._libraries = 0
         self._libraries += 1
         return self._engine
-
-
-def _for_elf(compiler: LLVMCompiler) -> LLVMCompiler:
-    """Return a compiler for the same processor whose objects are ELF files.
-
-    Kernels call nothing, so the same code runs on Linux and macOS. macOS reserves x18.
-    """
-    spec = compiler.spec
-    if "linux" in spec.triple:
-        return compiler
-    triple = f"{spec.triple.partition('-')[0].replace('arm64', 'aarch64')}-unknown-linux-gnu"
-    features = f"{spec.features},+reserve-x18" if spec.is_arm64 else spec.features
-    return compiler.for_target(replace(spec, triple=triple, features=features))
 
 
 def _used() -> list[tuple[Any, Any, weakref.ref[_Library]]]:
