@@ -54,7 +54,9 @@ CORE = [
         "model", "processor",
     )
 ]
-ROUTINES = ["csrc/linalg.c", "csrc/cumsum.c", "csrc/sort.c", "csrc/foreign.c"]
+ROUTINES = [
+    f"csrc/{name}.c" for name in ("linalg", "running", "cumsum", "sort", "foreign")
+]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 HOT = (
     "_dispatch", "native.array_handle", "native.eager_plan", "native.evaluate",

@@ -34,14 +34,20 @@ typedef struct krt_share {
 
 enum { KRT_NUMBERS = 2 }; /* index in vals of the routine's own numbers */
 
-/* `count`: how many numbers the routine takes; `parts`: into how many parts a problem is split. */
-static inline krt_share krt_own_share(const int64_t *vals, size_t count, int64_t parts)
+/* The share of this call in `all` parts; `count`: how many numbers the routine takes. */
+static inline krt_share krt_share_of(const int64_t *vals, size_t count, int64_t all)
 {
-    const int64_t all = vals[0] * parts, chunks = vals[1], chunk = vals[KRT_NUMBERS + count];
+    const int64_t chunks = vals[1], chunk = vals[KRT_NUMBERS + count];
     const int64_t size = all / chunks, rest = all % chunks;
     const int64_t first = chunk * size + (chunk < rest ? chunk : rest);
     krt_share share = {first, first + size + (chunk < rest)};
     return share;
+}
+
+/* The same if each problem is split into `parts` parts. */
+static inline krt_share krt_own_share(const int64_t *vals, size_t count, int64_t parts)
+{
+    return krt_share_of(vals, count, vals[0] * parts);
 }
 
 /* Report that problem `row` has no solution. The last report wins. */

@@ -243,20 +243,47 @@ _LINALG: Final = {
     ),
 }  # fmt: skip
 
-#: KRT_SUM_STRIP of csrc/cumsum.h.
+#: KRT_SUM_STRIP of csrc/cumsum.h and KRT_RUN_STRIP of csrc/running.h.
 _STRIP: Final = 512
 
 
-def _cumsum(kind: DType) -> Signature:
-    """Return the signature of the cumulative sums of `kind`."""
-    each = 2 if kind.is_float else 1
+def _along(
+    kind: DType, gives: DType, cycles: int, options: tuple[str, ...] = (), operands: int = 1
+) -> Signature:
+    """Return the signature of a cumulative routine; `cycles` is the number for one element."""
     return Signature(
-        ("n", "inner", "reverse"), (lambda n, inner, _: prod((n, inner)),),
-        lambda n, inner, _: prod((n, inner)), lambda n, inner, _: prod((each, n, inner)),
-        kind, kind if kind.is_float else dt.int64, symbolic=True,
-        parts=lambda _n, inner, _: (inner + _STRIP - 1) // _STRIP,
+        ("n", "inner", *options), (lambda n, inner, *_: prod((n, inner)),) * operands,
+        lambda n, inner, *_: prod((n, inner)), lambda n, inner, *_: prod((cycles, n, inner)),
+        kind, gives, symbolic=True, parts=lambda _n, inner, *_: (inner + _STRIP - 1) // _STRIP,
     )  # fmt: skip
 
+
+#: Routines of csrc/cumsum.h and csrc/running.h.
+_CUMULATIVE: Final = {
+    **{
+        f"cumsum_{kind.name}": _along(
+            kind, kind if kind.is_float else dt.int64, 1 + kind.is_float, ("reverse",)
+        )
+        for kind in dt.ALL
+        if not kind.is_narrow
+    },
+    **{
+        f"{where}{name}_{kind.name}": _along(kind, dt.int64 if where else kind, 1)
+        for kind in dt.ALL
+        if not kind.is_narrow
+        for name in ("cummax", "cummin")
+        for where in ("", "arg")
+    },
+    **{
+        f"cumprod_{kind.name}": _along(kind, kind, 2)
+        for kind in (dt.int64, dt.float32, dt.float64)
+    },
+    **{
+        f"{name}_{kind.name}": _along(kind, kind, *rest)
+        for kind in (dt.float32, dt.float64)
+        for name, *rest in (("recurrence", 3, ("reverse",), 2), ("level", 1))
+    },
+}
 
 #: All routines, by the name of their C functions.
 SIGNATURES: Final[Mapping[str, Signature]] = {
@@ -269,7 +296,6 @@ SIGNATURES: Final[Mapping[str, Signature]] = {
         ("n",), (lambda n: n,), lambda n: 4 * n, lambda n: 60 * n, dt.uint64, dt.int64,
         symbolic=True,
     ),
-    # Routines of csrc/cumsum.h.
-    **{f"cumsum_{kind.name}": _cumsum(kind) for kind in dt.ALL if not kind.is_narrow},
+    **_CUMULATIVE,
     **{f"{name}_{kind}": found for name, kinds in _LINALG.items() for kind, found in kinds.items()},
 }

@@ -20,6 +20,9 @@ cdef extern from "linalg.h":
 cdef extern from "cumsum.h":
     const krt_named *krt_cumsum(int bits)
 
+cdef extern from "running.h":
+    const krt_named *krt_running(int bits)
+
 
 cdef dict named(const krt_named *entry):
     found = {}
@@ -36,7 +39,7 @@ ORDER = {
 EACH = <size_t> &krt_each
 EACH_MOST = <int> KRT_EACH_MOST
 ADDRESSES = {
-    bits: ORDER | found | named(krt_cumsum(bits))
+    bits: ORDER | found | named(krt_cumsum(bits)) | named(krt_running(bits))
     for bits in (128, 256, 512) if (found := named(krt_linalg(bits)))
 }
 BY_NAME = {f"{name}@{bits}": at for bits, table in ADDRESSES.items() for name, at in table.items()}

@@ -40,15 +40,57 @@ def _argsort(routine: Routine, out: Array, keys: Array) -> None:
     out[:, :n] = np.argsort(keys.reshape(routine.rows, n), axis=1, kind="stable")
 
 
+def _in_columns(routine: Routine, x: Array) -> Array:
+    n, inner, *_ = routine.numbers
+    return x.reshape(routine.rows, n, inner)
+
+
 def _cumsum(routine: Routine, out: Array, x: Array) -> None:
-    n, inner, reverse = routine.numbers
-    x = x.reshape(routine.rows, n, inner)
+    x = _in_columns(routine, x)
     wide = np.float64 if routine.signature.gives.is_float else np.int64
-    step = -1 if reverse else 1
+    step = -1 if routine.numbers[2] else 1
     out[:] = np.cumsum(x[:, ::step], 1, wide)[:, ::step].reshape(out.shape)
 
 
-_RULES: dict[str, Callable[..., None]] = {
-    "argsort_u32": _argsort, "argsort_u64": _argsort,
-    **{name: _cumsum for name in SIGNATURES if name.startswith("cumsum_")},
+def _cumprod(routine: Routine, out: Array, x: Array) -> None:
+    wide = np.float64 if routine.signature.gives.is_float else np.int64
+    out[:] = np.cumprod(_in_columns(routine, x), 1, wide).reshape(out.shape)
+
+
+def _recurrence(routine: Routine, out: Array, a: Array, b: Array) -> None:
+    a, y = _in_columns(routine, a), _in_columns(routine, b).astype(np.float64)
+    n, _, reverse = routine.numbers
+    for i in range(1, n):
+        if reverse:
+            y[:, n - 1 - i] += np.where(a[:, n - i] == 0, 0, a[:, n - i] * y[:, n - i])
+        else:
+            y[:, i] += np.where(a[:, i] == 0, 0, a[:, i] * y[:, i - 1])
+    out[:] = y.reshape(out.shape)
+
+
+def _extremes(routine: Routine, out: Array, x: Array) -> None:
+    x = _in_columns(routine, x)
+    ufunc = np.maximum if "max" in routine.name else np.minimum
+    best = ufunc.accumulate(x, 1)
+    if routine.name.startswith("arg"):
+        rows = np.arange(x.shape[1])[:, None]
+        best = np.maximum.accumulate(np.where((x == best) | (x != x), rows, 0), 1)
+    out[:] = best.reshape(out.shape)
+
+
+def _level(routine: Routine, out: Array, x: Array) -> None:
+    x = _in_columns(routine, x)
+    best, found = np.full_like(x[:, 0], -np.inf), np.empty_like(x)
+    for i in range(x.shape[1]):
+        best = found[:, i] = np.where(x[:, i] > best + 1, x[:, i], best)
+    out[:] = found.reshape(out.shape)
+
+
+_BY_NAME: dict[str, Callable[..., None]] = {
+    "argsort": _argsort, "cumsum": _cumsum, "cumprod": _cumprod, "recurrence": _recurrence,
+    "cummax": _extremes, "cummin": _extremes, "argcummax": _extremes, "argcummin": _extremes,
+    "level": _level,
 }  # fmt: skip
+_RULES = {
+    name: _BY_NAME[kind] for name in SIGNATURES if (kind := name.rpartition("_")[0]) in _BY_NAME
+}

@@ -179,14 +179,17 @@ def test_the_version_is_that_of_the_device(bits: int) -> None:
 
 
 def test_what_is_worked_in_is_as_large_as_c_has_it() -> None:
-    constants = dict(re.findall(r"(KRT_BLOCK|KRT_FRAME|KRT_SUM_STRIP) = (\d+)", "".join(HEADERS)))
+    names = "KRT_BLOCK|KRT_FRAME|KRT_SUM_STRIP|KRT_RUN_STRIP"
+    constants = dict(re.findall(rf"({names}) = (\d+)", "".join(HEADERS)))
     assert constants == {
         "KRT_BLOCK": str(routine._BLOCK), "KRT_FRAME": str(routine._FRAME),
-        "KRT_SUM_STRIP": str(routine._STRIP),
+        "KRT_SUM_STRIP": str(routine._STRIP), "KRT_RUN_STRIP": str(routine._STRIP),
     }  # fmt: skip
 
 
-HEADERS = [(ROOT / "csrc" / name).read_text() for name in ("linalg.h", "cumsum.h", "sort.h")]
+HEADERS = [
+    (ROOT / "csrc" / f"{name}.h").read_text() for name in ("linalg", "cumsum", "running", "sort")
+]
 
 
 @pytest.mark.parametrize("name", sorted({name.rpartition("_")[0] for name in SIGNATURES}))

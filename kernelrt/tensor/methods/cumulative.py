@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op
 from kernelrt.ir.shape import dim_span, format_shape, format_size, same
 from kernelrt.tensor import views
-from kernelrt.tensor.autograd.tags import detach
 from kernelrt.tensor.free_functions import joining
 from kernelrt.tensor.methods.reduction import Extremum
-from kernelrt.tensor.methods.sorting import picked
 from kernelrt.tensor.nodes import build, composite_ops
 from kernelrt.tensor.nodes.arguments import axis_of, integer, real, tensor_of
-from kernelrt.tensor.nodes.reductions import fold, log_sum, records
+from kernelrt.tensor.nodes.reductions import (
+    cumulative_extremes,
+    cumulative_log_sum,
+    cumulative_product,
+)
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.statistics import StatisticsMethods as _Below
     from kernelrt.tensor.tensor import Tensor
@@ -36,23 +36,11 @@ class RunningMethods(_Below):
 
     __slots__ = ()
 
-    def _on_last(self, node: UOp, dim: int, rule: Callable[[UOp], UOp]) -> UOp:
-        """Apply `rule`, which works along the last axis, along `dim`."""
-        axis = axis_of(dim, self.ndim)
-        if not node.shape:
-            return build.reshape(rule(build.reshape(node, (1,))), ())
-        if build.has_zero(node.shape):
-            return node
-        order = [*(a for a in range(self.ndim) if a != axis), axis]
-        out = rule(build.permute(node, order))
-        return build.permute(out, [order.index(a) for a in range(self.ndim)])
-
     def cumprod(self, dim: int, dtype: object = None) -> Self:
         """Return the cumulative product along `dim`; integers multiply in int64.
 
-        Blocks of 16 elements are multiplied as windows, and their products recursively, so that n
-        elements cost about 16 n products. The gradient is also right where elements are 0, and is
-        itself differentiable. A third derivative raises GradientError.
+        Elements are multiplied one after the other, float32 in float64. The gradient costs as many
+        steps, is also right where elements are 0, and is differentiable any number of times.
 
         Parameters
         ----------
@@ -72,9 +60,11 @@ class RunningMethods(_Below):
         [1.0, 2.0, 6.0, 24.0]
         """
         node = self._summand(dtype)
-        wide = node.cast(node.dtype.accumulator)
-        out = self._on_last(wide, dim, lambda x: fold(x, Op.MUL))
-        return self._of(out.cast(node.dtype))
+        axis = axis_of(dim, self.ndim)
+        if self.ndim == 0:
+            return self._of(node)
+        kind = node.dtype.accumulator if node.dtype.is_float else dt.int64
+        return self._of(cumulative_product(node.cast(kind), axis).cast(node.dtype))
 
     def cummax(self, dim: int) -> Extremum[Self]:
         """Return the cumulative maximum along `dim` and its positions.
@@ -126,11 +116,11 @@ class RunningMethods(_Below):
     def _running_extremum(self, dim: int, op: Op) -> Extremum[Self]:
         node = self.uop
         axis = axis_of(dim, self.ndim)
-        if build.has_zero(node.shape) or not node.shape:
-            return Extremum(self, self._of(build.full(0, dt.int64, node.shape)))
-        ranked = node.cast(dt.uint8) if node.dtype.is_bool else node
-        places = self._on_last(detach(ranked), dim, lambda x: records(x, op))
-        return Extremum(self._of(picked(node, places, axis)), self._of(places))
+        if self.ndim == 0:
+            return Extremum(self, self._of(build.full(0, dt.int64, ())))
+        wide = node.cast(node.dtype.accumulator) if node.dtype.is_float else node
+        values, places = cumulative_extremes(wide, op, axis)
+        return Extremum(self._of(values.cast(node.dtype)), self._of(places))
 
     def logcumsumexp(self, dim: int) -> Self:
         """Return ``self.exp().cumsum(dim).log()``, computed without overflow.
@@ -151,7 +141,9 @@ class RunningMethods(_Below):
         >>> x.logcumsumexp(0).round(decimals=4).tolist()
         [1000.0, 1000.6931]
         """
-        out = self._on_last(self._wide("logcumsumexp"), dim, log_sum)
+        node = self._wide("logcumsumexp")
+        axis = axis_of(dim, self.ndim)
+        out = cumulative_log_sum(node, axis) if self.ndim else node
         return self._of(out.cast(self.dtype))
 
     def diff(

@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.reducers import empty_result
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import dim_max, same
 from kernelrt.tensor.autograd.tags import custom, detach
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.composite_ops import sign
-from kernelrt.tensor.nodes.special import log_add
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "cumulative_sum", "float_count", "fold", "guarded_root_rule", "kept", "log_softmax_rule",
-    "log_sum", "log_total", "mean_of", "norm", "norm_rule", "normalize", "records",
-    "softmax_rule", "var_rule",
+    "cumulative_extremes", "cumulative_log_sum", "cumulative_product", "cumulative_sum",
+    "float_count", "guarded_root_rule", "kept", "log_softmax_rule", "log_total", "mean_of", "norm",
+    "norm_rule", "normalize", "softmax_rule", "var_rule",
 ]  # fmt: skip
 
 
@@ -155,13 +153,13 @@ def _normalize_rule(node: UOp, g: UOp, _i: int) -> UOp:
     return build.mul(build.expand(scale, node.shape), inner)
 
 
-# ---- cumulative sums
+# ---- cumulative operations
 
 #: Most elements that are summed as windows, which other operations fuse with. From 10 to 12
 #: contiguous elements on, the routine is faster, alone and between sums (Zen 4, AVX-512).
 _WINDOWED: Final = 8
-#: Least elements in a row for which a matrix is summed row by row; other matrices are transposed.
-#: Then the routine is faster for any number of rows.
+#: Least elements in a row for which routines go along rows; other matrices are transposed. Then
+#: routines are faster for any number of rows.
 _LEAST_ROW: Final = 16
 
 
@@ -171,18 +169,14 @@ def cumulative_sum(x: UOp, axis: int, *, reverse: bool = False) -> UOp:
     Sums of integers and bools are int64; the elements of other types must be float32 or float64.
     """
     kind = x.dtype if x.dtype.is_float else dt.int64
-    n, inner = x.shape[axis], build.volume(x.shape[axis + 1 :])
-    if build.has_zero(x.shape) or dim_max(n) == 1:
+    if _is_trivial(x, axis):
         return x.cast(kind)
-    narrow = dim_max(inner) < _LEAST_ROW
-    short = narrow and dim_max(n) <= _WINDOWED
-    if short or (narrow and not same(inner, 1)):
-        order = [*(a for a in range(len(x.shape)) if a != axis), axis]
-        rows = build.permute(x.cast(kind) if short else x, order)
-        sums = _window_sums(rows, reverse=reverse) if short else _row_sums(rows, 1, reverse=reverse)
-        out = build.permute(sums, [order.index(a) for a in range(len(order))])
+    inner = build.volume(x.shape[axis + 1 :])
+    if dim_max(inner) < _LEAST_ROW and dim_max(x.shape[axis]) <= _WINDOWED:
+        rows, back = _last(axis, x.cast(kind))
+        out = back(_window_sums(*rows, reverse=reverse))
     else:
-        out = _row_sums(x, len(x.shape) - axis, reverse=reverse)
+        out = _along(axis, "cumsum", x, options=(int(reverse),))
     return custom(out, _cumulative_sum_rule, x, arg=(axis, reverse)) if kind.is_float else out
 
 
@@ -200,116 +194,107 @@ def _window_sums(x: UOp, *, reverse: bool) -> UOp:
     return build.reduce(windows, Op.ADD, (axis + 1,))
 
 
-def _row_sums(x: UOp, rank: int, *, reverse: bool) -> UOp:
-    """Sum the rows of matrices; the last `rank` axes of `x` are those of a matrix."""
-    *lead, n = x.shape[: len(x.shape) - rank + 1]
-    inner = build.volume(x.shape[len(x.shape) - rank + 1 :])
-    routine = Routine(f"cumsum_{x.dtype.name}", build.volume(tuple(lead)), (n, inner, int(reverse)))
-    flat = build.reshape(x, (routine.rows, build.volume((n, inner))))
-    return build.reshape(build.call(routine, flat), x.shape)
+def _is_trivial(x: UOp, axis: int) -> bool:
+    """Return whether `x` has no two elements along `axis`."""
+    return build.has_zero(x.shape) or dim_max(x.shape[axis]) == 1
 
 
-# ---- other prefix scans, along the last axis
-
-#: Elements per block; a block is scanned by windows, and the block totals are scanned recursively.
-_BLOCK = 64
-#: Elements per block if each element of a window needs an exp, or a division for the gradient.
-_DEAR_BLOCK = 16
-
-
-def _padded(x: UOp, before: Dim, behind: Dim, value: float) -> UOp:
-    """Pad the last axis of `x` with `value` before and after it."""
-    *lead, _ = x.shape
-    ends = [
-        build.full(value, x.dtype, (*lead, n)) for n in (before, behind)
-    ]
-    parts = [part for part in (ends[0], x, ends[1]) if not build.has_zero(part.shape)]
-    return build.cat(parts, len(lead))
+def _last(axis: int, *operands: UOp) -> tuple[list[UOp], Callable[[UOp], UOp]]:
+    """Move `axis` to the end; the function moves it back."""
+    axes = range(len(operands[0].shape))
+    order = [*(a for a in axes if a != axis), axis]
+    back = [order.index(a) for a in axes]
+    return [build.permute(x, order) for x in operands], lambda out: build.permute(out, back)
 
 
-def _in_rows(x: UOp, block: int, value: float) -> UOp:
-    """Split the last axis into rows of `block` elements; fill the last row with `value`."""
-    *lead, n = x.shape
-    if isinstance(n, int):
-        count = -(-n // block)
-        return build.reshape(_behind(x, count * block - n, value), (*lead, count, block))
-    wide = _behind(x, block - 1, value)
-    return UOp(Op.IM2COL, x.dtype, (wide,), ((len(lead), block, block, 1),))
+def _along(axis: int, name: str, *operands: UOp, options: tuple[int, ...] = ()) -> UOp:
+    """Call a cumulative routine along `axis` of operands with one shape and dtype."""
+    shape, kind = operands[0].shape, operands[0].dtype
+    n, inner = shape[axis], build.volume(shape[axis + 1 :])
+    if dim_max(inner) < _LEAST_ROW and not same(inner, 1):
+        rows, back = _last(axis, *operands)
+        return back(_along(len(shape) - 1, name, *rows, options=options))
+    count = build.volume(shape[:axis])
+    routine = Routine(f"{name}_{kind.name}", count, (n, inner, *options))
+    flat = (count, build.volume((n, inner)))
+    return build.reshape(build.call(routine, *(build.reshape(x, flat) for x in operands)), shape)
 
 
-def _behind(x: UOp, n: int, value: float) -> UOp:
-    """Append `n` times `value` to the last axis of `x`."""
-    if value == 0:
-        return build.pad(x, [*((0, 0) for _ in x.shape[1:]), (0, n)])
-    return _padded(x, 0, n, value)
+def _before(x: UOp, axis: int, first: float) -> UOp:
+    """Return for each element the one before it along `axis`; `first` for the first."""
+    padded = build.pad(x, [(int(a == axis), 0) for a in range(len(x.shape))])
+    shifted = build.shrink(padded, [(0, d) for d in x.shape])
+    if first == 0:
+        return shifted
+    is_first = build.iota_along(x.shape, axis).eq(build.full(0, dt.int64, x.shape))
+    return build.where(is_first, first, shifted)
 
 
-def _windows(x: UOp, n: Dim, nothing: float) -> UOp:
-    """Return for each element the `n` elements that end with it, in a new last axis.
+def _recurrence(a: UOp, b: UOp, axis: int, *, reverse: bool = False) -> UOp:
+    """Return y with ``y[i] = a[i] * y[i - 1] + b[i]`` along `axis`; both are float32 or float64.
 
-    Elements before the first are `nothing`.
+    With `reverse`, ``y[i] = a[i + 1] * y[i + 1] + b[i]``, the derivative by `b` in reverse mode.
     """
-    rank = len(x.shape)
-    padded = _padded(x, build.difference(n, 1), 0, nothing)
-    return UOp(Op.IM2COL, x.dtype, (padded,), ((rank - 1, n, 1, 1),))
+    out = _along(axis, "recurrence", a, b, options=(int(reverse),))
+    return custom(out, _recurrence_rule, a, b, arg=(axis, reverse))
 
 
-def _blocked(
-    x: UOp,
-    within: Callable[[UOp], UOp],
-    join: Callable[[UOp, UOp], UOp],
-    nothing: float,
-    block: int,
-) -> UOp:
-    """Return a scan of any length, given the scan `within` for up to `block` elements."""
-    *lead, n = x.shape
-    if dim_max(n) <= block:
-        return within(x) if dim_max(n) > 1 else x
-    rows = _in_rows(x, block, nothing)
-    count = rows.shape[-2]
-    inner = within(rows)
-    last = [(0, d) for d in (*lead, count)]
-    ends = build.shrink(inner, [*last, (block - 1, block)])
-    totals = _blocked(build.reshape(ends, (*lead, count)), within, join, nothing, block)
-    before = build.shrink(_padded(totals, 1, 0, nothing), last)
-    before = build.reshape(before, (*lead, count, 1))
-    joined = join(build.expand(before, inner.shape), inner)
-    whole = build.reshape(joined, (*lead, build.volume((count, block))))
-    return build.shrink(whole, [*last[:-1], (0, n)])
+def _recurrence_rule(node: UOp, g: UOp, i: int) -> UOp:
+    (a, _), (axis, reverse) = node.arg.inputs, node.arg.arg
+    adjoint = _recurrence(a, g, axis, reverse=not reverse)
+    if i == 1:
+        return adjoint
+    forward, backward = (adjoint, node) if reverse else (node, adjoint)
+    return build.mul(backward, _before(forward, axis, 0))
 
 
-def fold(x: UOp, op: Op) -> UOp:
-    """Return the cumulative product, maximum or minimum; `op` is MUL, MAX or MIN."""
-    nothing = empty_result(op, x.dtype)
-
-    def within(part: UOp) -> UOp:
-        n = part.shape[-1]
-        return build.reduce(_windows(part, n, nothing), op, (len(part.shape),))
-
-    return _blocked(x, within, lambda a, b: a.alu(op, b), nothing,
-                    _DEAR_BLOCK if op is Op.MUL else _BLOCK)  # fmt: skip
+def cumulative_product(x: UOp, axis: int) -> UOp:
+    """Return the products of the elements up to each along `axis`: int64, float32 or float64."""
+    if _is_trivial(x, axis):
+        return x
+    out = _along(axis, "cumprod", x)
+    return custom(out, _cumulative_product_rule, x, arg=axis) if x.dtype.is_float else out
 
 
-def log_sum(x: UOp) -> UOp:
-    """Return the logarithm of the cumulative sum of the exponentials."""
-
-    def within(part: UOp) -> UOp:
-        n = part.shape[-1]
-        windows = _windows(part, n, -math.inf)
-        top, rest = log_total(windows, (len(part.shape),), guard=True)
-        return build.reshape(rest.alu(Op.ADD, top), part.shape)
-
-    return _blocked(x, within, log_add, -math.inf, _DEAR_BLOCK)
+def _cumulative_product_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    # Element k is a factor of element i >= k, beside the product before k and those after k up to
+    # i. The sum over i is a recurrence, without a division, which zeros would prevent.
+    (x,), axis = node.arg.inputs, node.arg.arg
+    return build.mul(_before(node, axis, 1), _recurrence(x, g, axis, reverse=True))
 
 
-def records(x: UOp, op: Op) -> UOp:
-    """Return the indices of the cumulative maximum or minimum; of equal elements, the last.
+def cumulative_extremes(x: UOp, op: Op, axis: int) -> tuple[UOp, UOp]:
+    """Return the maxima or minima of the elements up to each along `axis`, and their indices.
 
-    NaN counts as the maximum or minimum; after it only another NaN does.
+    The index of equal elements is that of the last. NaN counts as the maximum or minimum; after it
+    only another NaN does. No element is a narrow float.
     """
-    best = fold(x, op)
-    hit = x.eq(best)
-    if x.dtype.is_float:
-        hit = hit.alu(Op.OR, x.ne(x))
-    place = build.iota_along(x.shape, len(x.shape) - 1)
-    return fold(build.where(hit, place, build.full(0, dt.int64, x.shape)), Op.MAX)
+    places = build.full(0, dt.int64, x.shape)
+    if _is_trivial(x, axis):
+        return x, places
+    name = "cummax" if op is Op.MAX else "cummin"
+    places = _along(axis, f"arg{name}", detach(x))
+    out = _along(axis, name, x)
+    return custom(out, _cumulative_extremes_rule, x, parts=(places,), arg=axis), places
+
+
+def _cumulative_extremes_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    # A record gets the sum of the gradients up to the next record.
+    (places,), axis = node.arg.parts, node.arg.arg
+    is_record = places.eq(build.iota_along(g.shape, axis))
+    follows = build.where(is_record, build.zeros_like(g), 1)
+    return build.where(is_record, _recurrence(follows, g, axis, reverse=True), 0)
+
+
+def cumulative_log_sum(x: UOp, axis: int) -> UOp:
+    """Return the logarithms of the cumulative sums of the exponentials of float32 or float64."""
+    if _is_trivial(x, axis):
+        return x
+    # The sums are those of exp(x - level). The level rises rarely, so the factors are mostly 1, and
+    # the errors of the others do not add up.
+    level = _along(axis, "level", detach(x))
+    infinite = level.alu(Op.ABS).eq(build.full(math.inf, x.dtype, x.shape))
+    level = build.where(infinite, 0, level)
+    rise = build.sub(_before(level, axis, 0), level).alu(Op.MIN, build.zeros_like(x))
+    sums = _recurrence(rise.alu(Op.EXP), x.alu(Op.SUB, level).alu(Op.EXP), axis)
+    return level.alu(Op.ADD, sums.alu(Op.LOG))
