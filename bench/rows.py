@@ -165,9 +165,20 @@ SEARCHES = (
     ("cumsum", 0, ("float32", "float64", "int32", "int64", "uint8")),
     ("cumsum", 1, ("float32", "float64", "int32", "int64", "uint8")),
     ("cumsum", None, ("float32", "float64", "int32", "int64", "uint8")),
+    *(
+        (name, axis, dtypes)
+        for name, dtypes in (
+            ("cumprod", ("float32", "float64", "int64")),
+            ("cummax", ("float32", "float64", "int64", "uint8")),
+            ("logcumsumexp", ("float32", "float64")),
+        )
+        for axis in (0, 1)
+    ),
     ("amax", 0, ("int64", "uint8")),
     ("amax", None, ("float64", "uint8")),
 )
+#: Operations of SEARCHES that also return positions.
+POSITIONED = ("max", "cummax")
 
 
 def _numbers(dtype: str) -> Callable[[], list[NDArray[Any]]]:
@@ -181,26 +192,26 @@ def _numbers(dtype: str) -> Callable[[], list[NDArray[Any]]]:
     return make
 
 
-def _with_places(x: Any) -> Any:
-    values, places = x.max(1)
-    return values + places
+def _along(name: str, axis: int | None, places: bool, x: Any) -> Any:
+    if name == "cumsum" and axis is None:
+        x, axis = x.reshape(-1), 0
+    found = getattr(x, name)(*(() if axis is None else (axis,)))
+    if name not in POSITIONED:
+        return found
+    return found[0] + found[1] if places else found[0]
 
 
 def searches() -> tuple[Work, ...]:
-    """Return positions, maxima and cumulative sums of 1024 x 1024 numbers of several types."""
+    """Return positions, maxima and cumulative operations of 1024 x 1024 numbers, by type."""
     out: list[Work] = []
     for name, axis, dtypes in SEARCHES:
-        where = () if axis is None else (axis,)
         words = "whole" if axis is None else f"along axis {axis}"
-        title = "max with indices" if name == "max" else name
-
-        def ours(x: Any, name: str = name, where: tuple[int, ...] = where) -> Any:
-            if name == "cumsum" and not where:
-                return x.reshape(-1).cumsum(0)
-            return _with_places(x) if name == "max" else getattr(x, name)(*where)
-
+        title = f"{name} with indices" if name in POSITIONED else name
+        ours = functools.partial(_along, name, axis, True)
         in_numpy: Any = None
-        if name != "max":
+        if name == "logcumsumexp":
+            in_numpy = functools.partial(np.logaddexp.accumulate, axis=axis)
+        elif name not in POSITIONED:
             in_numpy = functools.partial(getattr(np, name), axis=axis)
         out += [
             Work(
@@ -210,6 +221,16 @@ def searches() -> tuple[Work, ...]:
             )
             for dtype in dtypes
         ]  # fmt: skip
+    out += [
+        Work(
+            f"{name}-gradient-{axis}",
+            f"{name} with gradient of 1024 x 1024 float32 along axis {axis}",
+            _numbers("float32"), rule, rule, gradient=True, aim=1.0, tolerance=1e-3, threads=(1,),
+        )
+        for name in ("cumsum", "cumprod", "cummax", "logcumsumexp")
+        for axis in (0, 1)
+        for rule in [functools.partial(_along, name, axis, False)]
+    ]  # fmt: skip
     return tuple(out)
 
 
