@@ -55,7 +55,7 @@ CORE = [
     )
 ]
 ROUTINES = [
-    f"csrc/{name}.c" for name in ("linalg", "running", "cumsum", "sort", "foreign")
+    f"csrc/{name}.c" for name in ("linalg", "running", "cumsum", "sort", "routines", "foreign")
 ]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 HOT = (

@@ -23,6 +23,9 @@ typedef struct krt_named {
     krt_routine *at;
 } krt_named;
 
+/* Table `number` of the routines for vectors of `bits` bits, from 0; NULL: there is none. */
+const krt_named *krt_routine_table(int bits, int number);
+
 /* The routine of a name with the width of its vectors, as in "cholesky@256"; NULL: unknown, or this
  * processor lacks such vectors. For krt_model_options.routine. */
 krt_routine *krt_find_routine(void *self, const char *name);

@@ -26,7 +26,7 @@ CORE: Final = (
 )  # fmt: skip
 FLAGS: Final = ("-O3", "-ffp-contract=fast", "-fno-math-errno")
 """Flags for which routines compute the bits that they compute in Python."""
-ROUTINES: Final = ("cumsum", "linalg", "routines", "sort")
+ROUTINES: Final = ("cumsum", "linalg", "routines", "running", "sort")
 #: C type of each dtype; 16-bit floats come as bits.
 _TYPES = {
     "bool": "bool", "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float",
