@@ -153,3 +153,18 @@ def test_in_the_body_of_a_loop():
     for row in x:
         want = np.cumsum(want + row) * 0.1
     np.testing.assert_allclose(last.numpy(), want, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("n", [2, 3, 6, 8, 9, 40])
+def test_short_rows_are_summed_in_float64(n, jitted):
+    sums = krt.jit(lambda x: x.cumsum(-1)) if jitted else lambda x: x.cumsum(-1)
+    x = (10.0 ** RNG.uniform(-8, 1, (200, n))).astype(np.float32)
+    found = sums(krt.tensor(x)).numpy()
+    np.testing.assert_array_equal(found, x.astype(np.float64).cumsum(-1).astype(np.float32))
+    assert (np.diff(found) >= 0).all()
+    most = np.zeros((3, n + 1), np.float32)
+    most[:, :3] = [3e38, 3e38, -3e38]
+    with np.errstate(over="ignore"):
+        want = most.astype(np.float64).cumsum(-1).astype(np.float32)
+    np.testing.assert_array_equal(sums(krt.tensor(most)).numpy(), want)

@@ -172,9 +172,12 @@ def cumulative_sum(x: UOp, axis: int, *, reverse: bool = False) -> UOp:
     if _is_trivial(x, axis):
         return x.cast(kind)
     inner = build.volume(x.shape[axis + 1 :])
-    if dim_max(inner) < _LEAST_ROW and dim_max(x.shape[axis]) <= _WINDOWED:
-        rows, back = _last(axis, x.cast(kind))
-        out = back(_window_sums(*rows, reverse=reverse))
+    few = dim_max(inner) < _LEAST_ROW and dim_max(x.shape[axis]) <= _WINDOWED
+    # The order of sums in a window depends on the kernel, so float64 would show it.
+    if few and kind is not dt.float64:
+        wide = dt.float64 if kind.is_float else kind
+        rows, back = _last(axis, x.cast(wide))
+        out = back(_window_sums(*rows, reverse=reverse)).cast(kind)
     else:
         out = _along(axis, "cumsum", x, options=(int(reverse),))
     return custom(out, _cumulative_sum_rule, x, arg=(axis, reverse)) if kind.is_float else out
