@@ -104,6 +104,11 @@ krt_status krt_model_input(krt_model *model, int function, int number, krt_port 
 krt_status krt_model_output(krt_model *model, int function, int number, krt_port *out);
 krt_status krt_model_state(krt_model *model, int number, krt_port *out);
 
+/* The number of the input, output or state of a name; -1: there is none. */
+int krt_model_find_input(const krt_model *model, int function, const char *name);
+int krt_model_find_output(const krt_model *model, int function, const char *name);
+int krt_model_find_state(const krt_model *model, const char *name);
+
 /* Set a size that was dynamic when the function was traced. It holds for later runs, and the shapes
  * of inputs and outputs follow. Functions that were saved from one plan share its sizes. KRT_INVALID: there is no such size, or it is out of bounds. */
 krt_status krt_model_set_size(krt_model *model, int function, const char *name, int64_t value,

@@ -1041,6 +1041,33 @@ krt_status krt_model_state(krt_model *model, int number, krt_port *out)
     return describe(model, port, NULL, out);
 }
 
+static int find_port(const krt_model *model, krt_r_range range, const char *name)
+{
+    for (uint32_t i = 0; i < range.n; ++i)
+        if (!strcmp(text(model, ITEMS(model, KRT_S_PORTS, krt_r_port)[range.first + i].name), name))
+            return (int)i;
+    return -1;
+}
+
+int krt_model_find_input(const krt_model *model, int function, const char *name)
+{
+    if (!has_function(model, function))
+        return -1;
+    return find_port(model, function_at(model, function)->inputs, name);
+}
+
+int krt_model_find_output(const krt_model *model, int function, const char *name)
+{
+    if (!has_function(model, function))
+        return -1;
+    return find_port(model, function_at(model, function)->outputs, name);
+}
+
+int krt_model_find_state(const krt_model *model, const char *name)
+{
+    return find_port(model, head(model)->states, name);
+}
+
 krt_status krt_model_shape(const krt_model *model, int function, int side, int number,
                            const int64_t *values, int64_t *shape, krt_message *why)
 {

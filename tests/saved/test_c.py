@@ -243,7 +243,8 @@ def test_a_cpp_program_uses_the_headers(tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         lack("a C++ compiler")
     file, folder = tmp_path / "net.krt", tmp_path / "out"
-    krt.save(file, double=(krt.jit(lambda x: x * 2), normal(4)))
+    w = krt.full((4,), 2.0)
+    krt.save(file, double=(krt.jit(lambda x: x * w), normal(4)))
     assert main(["export", str(file), "--c", str(folder)]) == 0
     (folder / "main.cpp").write_text(
         """
@@ -257,6 +258,12 @@ def test_a_cpp_program_uses_the_headers(tmp_path: Path) -> None:
             if (net_open(&model, &why) || std::fread(x, 4, 4, stdin) != 4
                 || net_double(model, x, y, &why))
                 return std::puts(why.text);
+            if (krt_model_find(model, "double") || krt_model_find_input(model, 0, "x")
+                || krt_model_find_output(model, 0, "result") || krt_model_find_state(model, "w")
+                || krt_model_find_input(model, 0, "y") != -1
+                || krt_model_find_output(model, -1, "result") != -1
+                || krt_model_find_state(model, "x") != -1 || krt_model_find(model, "x") != -1)
+                return 2;
             std::fwrite(y, 4, 4, stdout);
             krt_model_close(model);
         }
