@@ -1,4 +1,4 @@
-"""Jacobians, by reverse mode and by forward mode, and Hessians."""
+"""Jacobians in reverse and forward mode, and Hessians."""
 
 from __future__ import annotations
 

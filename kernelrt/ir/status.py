@@ -24,5 +24,5 @@ LARGEST: Final = -LEAST - 1
 
 
 def unpack(word: int) -> tuple[int, int]:
-    """Return the number of the check (-1 for none) and the index."""
+    """Return the number of the failed check (-1 for none) and the index that it reports."""
     return (word & MOST_CHECKS) - 1, word >> NUMBER_BITS

@@ -449,8 +449,8 @@ class Module(Observed):
             old = getattr(self, name)
             if old is not None and not is_alike(old):
                 raise StateError(
-                    f"name: {type(self).__name__} already has an attribute {name!r} of another "
-                    "kind; choose another name"
+                    f"name: {type(self).__name__} already has an attribute {name!r} of type "
+                    f"{type(old).__name__}; choose another name"
                 )
 
     def named_children(self) -> Iterator[tuple[str, Module]]:

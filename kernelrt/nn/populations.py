@@ -243,7 +243,8 @@ class Population(Module):
         place = integer(index, "index")
         if not -self._count <= place < self._count:
             raise ShapeError(
-                f"index: expected a member from {-self._count} to {self._count - 1}, not {place}"
+                f"index: expected a number of a member, from {-self._count} to {self._count - 1}, "
+                f"not {place}"
             )
         return place % self._count
 

@@ -133,7 +133,7 @@ class PreparedKernel:
         if len(self.buffer_indices) != slots:
             raise PlanBuildError(
                 f"{self.label}: buffer_indices has {len(self.buffer_indices)} entries, "
-                f"expected one for each of its {slots} slots"
+                f"expected one for each of the kernel's {slots} slots"
             )
         self.output_indices = tuple(slot for slot in kernel.outs if slot < slots)
         self.runtime_vars = self._find_runtime_vars()

@@ -1,4 +1,4 @@
-"""Variables of a plan, and the entries of the C table that depend on them."""
+"""Variables of a plan (sizes that each run may set), and the C table's entries that follow."""
 
 from __future__ import annotations
 

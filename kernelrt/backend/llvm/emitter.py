@@ -426,7 +426,7 @@ class Emitter:
         return None
 
     def exists(self, point: Mapping[UOp, Position]) -> Value | None:
-        """Return whether the scalar at `point` lies in its range; None if it certainly does."""
+        """Emit the test that the scalar at `point` lies in its range; None if no test is needed."""
         for r, (offset, lanes) in point.items():
             frame = self.frames.frame_of(r)
             if lanes == 1 and frame is not None and frame.mask is not None:

@@ -387,7 +387,7 @@ class Optimizer(Hyper):
         The index of a parameter is its position in the group.
         """
         raise NotImplementedError(
-            f"{type(self).__name__}: expected the class to define step, but it defines none"
+            f"{type(self).__name__} does not define step(); define it in the subclass"
         )
 
     # ---- state

@@ -141,7 +141,7 @@ def clip_grad_norm_(
 ) -> Tensor:  # fmt: skip
     """Scale all gradients down by a common factor so that their norm is at most `max_norm`.
 
-    A jitted function may call this; there it costs no extra pass over the parameters.
+    In a jitted function, it needs no extra pass over the parameters.
 
     Parameters
     ----------

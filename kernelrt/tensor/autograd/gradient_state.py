@@ -1,8 +1,8 @@
 """Gradients as state: storage of gradients that outlive a call of a jitted function.
 
-A jitted function stores the ``grad`` of a tensor in a buffer that belongs to this tensor, its
-*home*. Plans read and write the home in place, so one function may compute a gradient and another
-one use it. For a gradient in its home, ``_grad`` is the `GradientBuffer`. The tensor over the home,
+Each tensor owns one buffer for its gradient, the *home* of the gradient. Jitted functions store
+``grad`` there. Plans read and write the home in place, so one function may compute a gradient and
+another one use it. For a gradient in its home, ``_grad`` is the `GradientBuffer`. The tensor over the home,
 its *tenant*, is created when user code reads ``grad``, and lives as long as user code holds it. If
 a plan overwrites the home while the tenant lives, the tenant gets a copy of the data first.
 """

@@ -249,10 +249,10 @@ def _tag_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
         used = tensor._used
         if used and base.op in PASSED_BY:
             raise GradientError(
-                f"{name}: the tensor is a view or the negative of another tensor and was used "
-                "already, so gradients may flow to the other tensor without passing this one; call "
-                f"{name} right after the tensor is created, or on a clone() that later operations "
-                "use"
+                f"{name}: cannot add a hook to a view or negative of another tensor after an "
+                "operation has used it, because gradients may flow to the other tensor without "
+                f"passing this one; call {name} before any operation uses it, or add the hook to a "
+                "clone() and use the clone from then on"
             )
         new = Hooked(tensor)
         marked = mark(base, new)

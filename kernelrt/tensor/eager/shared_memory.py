@@ -165,7 +165,7 @@ def _never(node: UOp) -> bool:
 
 
 def in_place(nodes: Sequence[UOp]) -> list[UOp]:
-    """Return `nodes` with reads of shared memory in place of reads of its copies."""
+    """Rewrite `nodes` to read shared memory itself where they read a copy of it."""
     put = {
         n: n.src[0] for n in below(nodes, _never)
         if is_kept(n) and n.arg.shared

@@ -698,7 +698,9 @@ class ResamplingMethods(_Below):
         ]
         if mode == "bicubic":
             if n != 2:
-                raise ShapeError("mode: 'bicubic' is for images of two axes, not of three")
+                raise ShapeError(
+                    "mode: 'bicubic' needs an input with 2 spatial axes, not 3; use 'bilinear'"
+                )
             return self._at_cubic(ends, sizes, padding_mode, align_corners)
         ends = [
             _inside(end, size, padding_mode, align_corners)

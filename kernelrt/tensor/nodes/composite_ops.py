@@ -77,7 +77,7 @@ def remainder(a: UOp, b: UOp) -> UOp:
 
 
 def power(a: UOp, b: UOp) -> UOp:
-    """Return ``a ** b``; integers wrap around, negative integer powers truncate towards 0."""
+    """Return ``a ** b``; integers wrap around, and ``2 ** -1`` of integers is 0."""
     if a.dtype.is_float:
         return a.alu(Op.POW, b)
     if a.dtype.is_bool:
