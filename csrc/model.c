@@ -732,70 +732,6 @@ static krt_status make_plans(krt_model *model, krt_message *why)
     return KRT_OK;
 }
 
-static krt_status open_source(const source *from, const krt_model_options *options,
-                              krt_model **out, krt_message *why)
-{
-    *out = NULL;
-    krt_model *model = krt_alloc(sizeof *model);
-    crc_tables *tables = krt_alloc(sizeof *tables);
-    krt_r_section found[KRT_N_SECTIONS];
-    krt_status status = model && tables ? KRT_OK : no_memory(why);
-    if (!status) {
-        if (options)
-            model->options = *options;
-        fill_tables(tables);
-        status = read_sections(model, from, tables, found, why);
-    }
-    if (!status)
-        status = check(model, why);
-    if (!status)
-        status = check_processor(model, why);
-    if (!status)
-        status = find_routines(model, why);
-    if (!status)
-        status = map_code(model, from, &found[KRT_S_CODE], tables, why);
-    if (!status)
-        status = fill_memory(model, from, &found[KRT_S_DATA], tables, why);
-    if (!status) {
-        const int64_t *costs = head(model)->thread_costs;
-        krt_default_thread_costs((krt_thread_costs){costs[0], costs[1], costs[2], costs[3]});
-        status = make_plans(model, why);
-    }
-    krt_free(tables);
-    if (status) {
-        krt_model_close(model);
-        return status;
-    }
-    *out = model;
-    return KRT_OK;
-}
-
-krt_status krt_model_open(const char *path, const krt_model_options *options, krt_model **out,
-                          krt_message *why)
-{
-    struct stat info;
-    *out = NULL;
-    source from = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    if (from.fd < 0)
-        return fail(why, "%s cannot be opened: %s", path, strerror(errno));
-    krt_status status = KRT_OK;
-    if (fstat(from.fd, &info) || !S_ISREG(info.st_mode))
-        status = fail(why, "%s is no file", path);
-    else
-        from.nbytes = (uint64_t)info.st_size;
-    if (!status)
-        status = open_source(&from, options, out, why);
-    close(from.fd);
-    return status;
-}
-
-krt_status krt_model_read(const void *bytes, size_t nbytes, const krt_model_options *options,
-                          krt_model **out, krt_message *why)
-{
-    source from = {.bytes = bytes, .fd = -1, .nbytes = nbytes};
-    return open_source(&from, options, out, why);
-}
-
 void krt_model_close(krt_model *model)
 {
     if (!model)
@@ -1499,4 +1435,91 @@ void krt_model_explain(const krt_model *model, size_t plan, size_t op, int64_t w
         out->value = decoded(out->index, &digits);
     }
     fill_in(text(model, check->text), out, beyond, digits, &out->message);
+}
+
+/* ---- Opening -------------------------------------------------------------------------------- */
+
+/* Check that all arrays have room for their present shapes. */
+static krt_status check_shapes(const krt_model *model, krt_message *why)
+{
+    int64_t shape[KRT_MOST_AXES], nbytes;
+    krt_status status = KRT_OK;
+    for (int f = 0; !status && f < krt_model_n_functions(model); ++f)
+        for (int side = 0; !status && side < 2; ++side) {
+            const krt_r_port *port;
+            for (int i = 0; !status && (port = port_at(model, f, side, i)); ++i)
+                status = shape_of(model, port, model->values[function_at(model, f)->plan], shape,
+                                  &nbytes, NULL);
+        }
+    const krt_r_range states = head(model)->states;
+    for (uint32_t i = 0; !status && i < states.n; ++i)
+        status = shape_of(model, ITEMS(model, KRT_S_PORTS, krt_r_port) + states.first + i, NULL,
+                          shape, &nbytes, NULL);
+    return status ? fail(why, "the file is damaged: an array has no room for its shape") : KRT_OK;
+}
+
+static krt_status open_source(const source *from, const krt_model_options *options,
+                              krt_model **out, krt_message *why)
+{
+    *out = NULL;
+    krt_model *model = krt_alloc(sizeof *model);
+    crc_tables *tables = krt_alloc(sizeof *tables);
+    krt_r_section found[KRT_N_SECTIONS];
+    krt_status status = model && tables ? KRT_OK : no_memory(why);
+    if (!status) {
+        if (options)
+            model->options = *options;
+        fill_tables(tables);
+        status = read_sections(model, from, tables, found, why);
+    }
+    if (!status)
+        status = check(model, why);
+    if (!status)
+        status = check_processor(model, why);
+    if (!status)
+        status = find_routines(model, why);
+    if (!status)
+        status = map_code(model, from, &found[KRT_S_CODE], tables, why);
+    if (!status)
+        status = fill_memory(model, from, &found[KRT_S_DATA], tables, why);
+    if (!status) {
+        const int64_t *costs = head(model)->thread_costs;
+        krt_default_thread_costs((krt_thread_costs){costs[0], costs[1], costs[2], costs[3]});
+        status = make_plans(model, why);
+    }
+    if (!status)
+        status = check_shapes(model, why);
+    krt_free(tables);
+    if (status) {
+        krt_model_close(model);
+        return status;
+    }
+    *out = model;
+    return KRT_OK;
+}
+
+krt_status krt_model_open(const char *path, const krt_model_options *options, krt_model **out,
+                          krt_message *why)
+{
+    struct stat info;
+    *out = NULL;
+    source from = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+    if (from.fd < 0)
+        return fail(why, "%s cannot be opened: %s", path, strerror(errno));
+    krt_status status = KRT_OK;
+    if (fstat(from.fd, &info) || !S_ISREG(info.st_mode))
+        status = fail(why, "%s is no file", path);
+    else
+        from.nbytes = (uint64_t)info.st_size;
+    if (!status)
+        status = open_source(&from, options, out, why);
+    close(from.fd);
+    return status;
+}
+
+krt_status krt_model_read(const void *bytes, size_t nbytes, const krt_model_options *options,
+                          krt_model **out, krt_message *why)
+{
+    source from = {.bytes = bytes, .fd = -1, .nbytes = nbytes};
+    return open_source(&from, options, out, why);
 }

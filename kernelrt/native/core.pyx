@@ -835,7 +835,8 @@ cdef class Model:
         cdef int i, axis
         found = []
         for i in range(krt_model_n_states(self.model)):
-            krt_model_state(self.model, i, &port)
+            if krt_model_state(self.model, i, &port) != KRT_OK:
+                raise errors.ModelFileError("the file is damaged: a state has no valid shape")
             shape = tuple([port.shape[axis] for axis in range(port.ndim)])
             found.append((port.name.decode(errors="replace"), <int> port.dtype, shape, <size_t> port.data))
         return found

@@ -14,7 +14,7 @@ import kernelrt as krt
 from kernelrt.backend.cpu import LLVMCompiler, elf
 from kernelrt.backend.cpu.object_cache import _DIGEST, _MAGIC
 from kernelrt.backend.llvm import LLVMRenderer
-from kernelrt.device.spec import TARGETS
+from kernelrt.device.spec import TARGETS, host
 from kernelrt.errors import CompileError
 from kernelrt.ir.routine import is_call
 
@@ -38,6 +38,10 @@ def test_every_object_in_the_cache_can_be_linked() -> None:
     for path in sorted(folder.rglob("*.krto"))[:3000]:
         data = path.read_bytes()[len(_MAGIC) + _DIGEST :]
         if data.startswith(b"\x7fELF"):
+            missing = elf.undefined(data)
+            if missing == ["fma"] and not host().has_fma:
+                continue  # fmod, where the processor cannot multiply and add at once
+            assert not missing
             names = functions_in(data)
             code, entries = elf.flat([(name, data) for name in names[:1]])
             assert entries[0] < len(code)

@@ -2,9 +2,10 @@
 
 Each tensor owns one buffer for its gradient, the *home* of the gradient. Jitted functions store
 ``grad`` there. Plans read and write the home in place, so one function may compute a gradient and
-another one use it. For a gradient in its home, ``_grad`` is the `GradientBuffer`. The tensor over the home,
-its *tenant*, is created when user code reads ``grad``, and lives as long as user code holds it. If
-a plan overwrites the home while the tenant lives, the tenant gets a copy of the data first.
+another one use it. For a gradient in its home, ``_grad`` is the `GradientBuffer`. The tensor over
+the home, its *tenant*, is created when user code reads ``grad``, and lives as long as user code
+holds it. If a plan overwrites the home while the tenant lives, the tenant gets a copy of the data
+first.
 """
 
 from __future__ import annotations
