@@ -68,8 +68,7 @@ typedef struct krt_model_options {
      * none; krt_find_routine of routines.h knows those of kernelrt. */
     krt_kernel (*routine)(void *self, const char *name);
     /* Return memory for state and buffers, aligned to 64 bytes; NULL: there is none. Memory from
-     * here is not freed by the model, and must outlive it. By default, the model maps pages, so
-     * that memory is taken only when it is written. */
+     * here is not freed by the model, and must outlive it. By default, the model maps pages. */
     void *(*allocate)(void *self, size_t nbytes);
     /* Return KRT_INTERRUPTED to end the present run. Called about every 20 ms. */
     krt_status (*poll)(void *self);

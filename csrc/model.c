@@ -29,6 +29,7 @@ _Static_assert(sizeof(void *) == 8 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* Slices of a pipeline for each processor, if its kernels have as many chunks: FOR_EACH of
  * runtime/slice_pipelining.py. */
 #define FEWEST_SLICES 8
+#define PAGE 4096
 #define HUGE ((size_t)1 << 21) /* bytes of a huge page */
 
 struct krt_model {
@@ -535,6 +536,10 @@ static krt_status fill_memory(krt_model *model, const source *from, const krt_r_
         return status;
     if (crc_of(tables, model->memory, (size_t)section->nbytes) != section->crc)
         return fail(why, "the file is damaged: the checksum of section DATA differs");
+    /* A masked load from a page that was never written takes microseconds each time: it faults in
+     * lanes that are off, which does not map the page. */
+    for (size_t at = (size_t)section->nbytes; at < nbytes; at += PAGE)
+        model->memory[at] = 0;
     return KRT_OK;
 }
 

@@ -48,6 +48,8 @@ extern "C" {{
 /* Open the model, whose file is part of this program. See krt_model.h for what else it can do. */
 krt_status {name}_open(krt_model **out, krt_message *why);
 
+/* Results that are NULL are not copied. */
+
 {declarations}
 #ifdef __cplusplus
 }}
@@ -105,6 +107,7 @@ file(GLOB KERNELRT_SOURCES kernelrt/*.c)
 add_library({name} STATIC {name}.c ${{KERNELRT_SOURCES}})
 # With these flags linear algebra computes the bits that it computes in Python.
 target_compile_options({name} PRIVATE {flags})
+set_target_properties({name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
 target_link_libraries({name} PUBLIC Threads::Threads m)
 add_executable({name}_example example/main.c)
@@ -256,7 +259,8 @@ def _definition(function: _Function) -> str:
     for number, _, name in function.outputs:
         lines += [
             f"    krt_model_output(model, {function.number}, {number}, &port);",
-            f"    memcpy({name}, port.data, port.nbytes);",
+            f"    if ({name})",
+            f"        memcpy({name}, port.data, port.nbytes);",
         ]
     return "\n".join([*lines, "    return KRT_OK;", "}", ""])
 

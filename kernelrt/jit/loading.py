@@ -158,6 +158,9 @@ class LoadedModel:
         [self._memory] = blocks
         try:
             self.state, self.functions = self._opened()
+            # Found without __getattr__, which takes longer than a small function.
+            own = {name: f for name, f in self.functions.items() if not hasattr(type(self), name)}
+            self.__dict__ |= {name: f for name, f in own.items() if name not in self.__dict__}
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             if isinstance(error, KernelrtError):
                 raise
@@ -324,6 +327,16 @@ class _Signature:
         """Positions of the constants."""
         return frozenset(i for i, text in enumerate(self._constants) if text is not None)
 
+    def converted(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return leaves with ints as floats where the plan takes floats."""
+        kinds = [said["kind"] for said in self.described["inputs"]]
+        if len(kinds) != len(leaves):
+            return [*leaves]
+        return [
+            float(leaf) if kind == "float" and type(leaf) is int else leaf
+            for leaf, kind in zip(leaves, kinds, strict=True)
+        ]
+
     def differs(self, form: Sequence[Any], keywords: Sequence[str], leaves: Sequence[Any]) -> str:
         """Return how a call differs from this signature; empty if it fits."""
         if [*keywords] != self.described["keywords"]:
@@ -337,7 +350,10 @@ class _Signature:
             constant = self._constants[i]
             if constant is not None:
                 if not isinstance(spec, Static) or _text_of(spec.value) != constant:
-                    return f"{name}: {spec}, not {constant}"
+                    return (
+                        f"{name}: {spec}, not {constant} (a constant of the plan; a function saved "
+                        "with an array takes any value)"
+                    )
             elif said["kind"] == "float":
                 if not isinstance(spec, Float):
                     return f"{name}: {spec}, not a float"
@@ -502,6 +518,7 @@ class LoadedFunction(Epochs[Any]):
         leaves = [normalize(name, leaf) for name, leaf in named]
         problems = []
         for signature in self.signatures:
+            leaves = signature.converted(leaves)
             problem = signature.differs(form, [*rest], leaves)
             if problem:
                 problems.append(problem)

@@ -217,7 +217,7 @@ def test_exported_sources_build_and_run(compiler: str, tmp_path: Path) -> None:
             if (my_net_open(&model, &why) || fread(x, 4, 12, stdin) != 12)
                 return 2;
             if (my_net_scaled(model, 4, x, &factor, y, &why)
-                || my_net_add_1(model, x, sum, &why) || my_net_add_1(model, x, sum, &why))
+                || my_net_add_1(model, x, NULL, &why) || my_net_add_1(model, x, sum, &why))
                 return puts(why.text);
             fwrite(y, 4, 12, stdout);
             fwrite(sum, 4, 3, stdout);
