@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt.dtype import DType
 from kernelrt.errors import ModelFileError, a_type
@@ -12,7 +12,11 @@ from kernelrt.errors import ModelFileError, a_type
 if TYPE_CHECKING:
     from kernelrt.jit.signature import Template
 
-__all__ = ["constant_text", "form_of", "plain"]
+__all__ = ["RANDOM_STATE", "constant_text", "form_of", "plain"]
+
+#: Names of the state of the default generator in model files: its key, and how many numbers were
+#: drawn.
+RANDOM_STATE: Final = ("random.key", "random.counter")
 
 
 def form_of(template: Template, name: str) -> list[Any]:

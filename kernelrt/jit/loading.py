@@ -7,7 +7,7 @@ import json
 import threading
 from collections import namedtuple
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kernelrt import dtype as dt
 from kernelrt.device import registry
@@ -24,7 +24,7 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import MOST_WRITTEN_RANGES, PendingWork
 from kernelrt.jit.epochs import Epochs
-from kernelrt.jit.forms import constant_text, form_of
+from kernelrt.jit.forms import RANDOM_STATE, constant_text, form_of
 from kernelrt.jit.loaded_plan import LoadedPlan
 from kernelrt.jit.parameters import SavedParameters
 from kernelrt.jit.signature import Array, Float, Spec, Static, flatten_arguments, normalize, spec_of
@@ -34,6 +34,7 @@ from kernelrt.native.routines import BY_NAME
 from kernelrt.native.signature import ARRAY, FLOAT, STATIC, WHOLE
 from kernelrt.tensor import Tensor, is_tracing, state
 from kernelrt.tensor.autograd.tags import Severed
+from kernelrt.tensor.rng.stream import Generator
 from kernelrt.tensor.tracing.trace import forbid
 from kernelrt.util.atomic_file import checked_path
 
@@ -230,6 +231,38 @@ class LoadedModel:
             tensor.realize()
         target = str(checked_path(path))
         under_locks(self._plans, lambda: self._model.save(target))
+
+    def manual_seed(self, seed: int) -> Self:
+        """Set the seed of the random numbers that the functions draw, and restart their stream.
+
+        The numbers are those that the jitted functions draw after ``kernelrt.manual_seed(seed)``.
+
+        Parameters
+        ----------
+        seed : int
+            Number from -2**63 to 2**64 - 1.
+
+        Returns
+        -------
+        LoadedModel
+            This model.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> noise = krt.jit(lambda: krt.rand(3))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     noise.save(f"{folder}/noise.krt")
+        ...     model = krt.load(f"{folder}/noise.krt").manual_seed(7)
+        >>> _ = krt.manual_seed(7)
+        >>> model().equal(noise())
+        True
+        """
+        stream = Generator().manual_seed(seed)._parts()
+        for name, part in zip(RANDOM_STATE, stream, strict=True):
+            if name in self.state:
+                self.state[name].copy_(part)
+        return self
 
     def describe(self) -> list[Described]:
         """Describe the plans of all functions, in the order of the file.

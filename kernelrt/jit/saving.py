@@ -11,11 +11,12 @@ from kernelrt.device.byte_ranges import byte_range_of
 from kernelrt.errors import DTypeError, ModelFileError, a_type
 from kernelrt.ir import Op, UOp
 from kernelrt.jit.effects import side_effects
-from kernelrt.jit.forms import constant_text, form_of, plain
+from kernelrt.jit.forms import RANDOM_STATE, constant_text, form_of, plain
 from kernelrt.jit.function import JitFunction
 from kernelrt.jit.signature import Array, Float, Static
 from kernelrt.runtime.image import ModelFunction, Port, State, image
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.rng.stream import default_generator
 from kernelrt.tensor.tracing.trace import forbid
 from kernelrt.util.atomic_file import destination, writing
 
@@ -246,6 +247,9 @@ def _states(
     }
     found: dict[Any, State] = {}
     taken: set[str] = set()
+    for name, part in zip(RANDOM_STATE, default_generator._parts(), strict=True):
+        if part._buffer is not None and (here := byte_range_of(part._buffer)) in given:
+            found[here] = State(_unused(name, taken), part._buffer, (part._buffer.size,))
     for function in functions:
         around = side_effects.OuterState(("", function.__wrapped_function__))
         for path, tensor in sorted(around.reached((Tensor,)), key=lambda pair: _rank(pair[0])):

@@ -17,6 +17,7 @@ from support.saved_programs import PROGRAMS, arrays_in, normal
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import (
+    DomainError,
     DTypeError,
     GradientError,
     JitError,
@@ -318,6 +319,20 @@ def test_checkpoints_have_the_permissions_of_new_files(mask: int, tmp_path: Path
     (tmp_path / "b.krt").chmod(0o640)
     model.save(tmp_path / "b.krt")
     assert (tmp_path / "b.krt").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_seed_restarts_random_numbers(tmp_path: Path) -> None:
+    function = krt.jit(lambda x: x + krt.randn(5))
+    function.save(tmp_path / "f.krt", normal(5))
+    model = krt.load(tmp_path / "f.krt")
+    assert {"random.key", "random.counter"} == {*model.state}
+    for seed in (3, 2**63, -1):
+        krt.manual_seed(seed)
+        model.manual_seed(seed)
+        for _ in range(3):
+            np.testing.assert_array_equal(model(normal(5)).numpy(), function(normal(5)).numpy())
+    with pytest.raises(DomainError, match="seed"):
+        model.manual_seed(2**64)
 
 
 def test_what_cannot_be_saved_is_refused_by_name(tmp_path: Path) -> None:
