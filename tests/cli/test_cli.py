@@ -181,7 +181,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["train"], "unknown command 'train'; expected digits, env, calibrate, view or docs"),
+        (["train"], "unknown command 'train'; expected digits, env, calibrate, view, export or "),
         (["--epochs", "0"], "--epochs: expected at least 1, not 0"),
         (["--epochs", "many"], "--epochs: expected an integer, not 'many'"),
         (["--lr", "-1"], "--lr: expected a positive number, not -1"),

@@ -403,7 +403,7 @@ def test_views_that_were_used_have_hooks_as_clones():
     x = krt.tensor(DATA, requires_grad=True)
     used = x.reshape(6)
     z = used.reshape(3, 2)
-    with pytest.raises(GradientError, match=r"register_hook: the tensor is a view .*clone\(\)"):
+    with pytest.raises(GradientError, match=r"register_hook: cannot add a hook .*clone\(\)"):
         used.register_hook(print)
     y = used.clone()
     y.register_hook(lambda g: g * 2)

@@ -4,7 +4,6 @@
  * that open are described, their sizes are set and errors are explained; they are not run. */
 #include "model.h"
 #include "model_host.h"
-#include "routines.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,7 +111,7 @@ int main(int argc, char **argv)
     if (!file)
         return 2;
     size_t nbytes = fread(whole, 1, sizeof whole, file);
-    krt_model_options options = {.routine = krt_find_routine, .allocate = lend};
+    krt_model_options options = {.allocate = lend};
     int opened = 0;
     state = strtoull(argv[3], NULL, 10) * 2654435761u + 1;
     for (int i = atoi(argv[2]); i--;) {

@@ -4,7 +4,12 @@
  * go to standard output. After the runs the model is saved as FILE.later. Exit status 3: a message
  * is on standard error. */
 #include "krt_model.h"
+#ifdef WITH_ROUTINES
 #include "routines.h"
+#define ROUTINE .routine = krt_find_routine
+#else
+#define ROUTINE 0
+#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +23,7 @@ static int fail(const krt_message *why)
 
 int main(int argc, char **argv)
 {
-    krt_model_options options = {.routine = krt_find_routine};
+    krt_model_options options = {ROUTINE};
     krt_model *model;
     krt_message why;
     krt_port port;
