@@ -22,6 +22,7 @@ from kernelrt.native.routines import BY_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from support.once import Once
     from support.saved_programs import Program
 
 HERE = Path(__file__).parents[1] / "support"
@@ -31,32 +32,31 @@ WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread")
 FLAGS = {"plain": ("-O1",), "sanitized": ("-O1", "-g", "-fsanitize=address,undefined")}
 
 
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+@pytest.fixture
+def runner(once: Once) -> Callable[..., Path]:
     """Return the function that compiles a program of tests/support once with some flags."""
-    folder = tmp_path_factory.mktemp("runner")
     csrc = export.sources()
-    core = [csrc / f"{name}.c" for name in export.CORE]
 
-    def routines() -> list[Path]:
+    def routines(folder: Path) -> None:
         files = [csrc / f"{name}.c" for name in export.ROUTINES]
-        objects = [folder / f"{name}.o" for name in export.ROUTINES]
-        if not objects[0].exists():
-            command = [CC, *WARNINGS, *export.FLAGS, f"-I{csrc}", "-c", *files]
-            subprocess.run(command, cwd=folder, check=True)
-        return objects
+        command = [CC, *WARNINGS, *export.FLAGS, f"-I{csrc}", "-c", *files]
+        subprocess.run(command, cwd=folder, check=True)
 
     def made(kind: str, program: str = "model_runner", file: Path | None = None) -> Path:
         # Routines take a quarter of a minute to compile, and few models call some.
         calls = file is not None and any(
             f"{name}\0".encode() in file.read_bytes() for name in BY_NAME
         )
-        target = folder / f"{program}-{kind}{'-routines' * calls}"
-        if not target.exists():
-            files = [HERE / f"{program}.c", *core, *(["-DWITH_ROUTINES", *routines()] * calls)]
-            command = [CC, *WARNINGS, *FLAGS[kind], f"-I{csrc}", *files, "-lm", "-o", target]
+
+        def compiled(folder: Path) -> None:
+            files = [HERE / f"{program}.c", *(csrc / f"{name}.c" for name in export.CORE)]
+            if calls:
+                files += once("model-routines", routines).glob("*.o")
+            options = [*FLAGS[kind], *["-DWITH_ROUTINES"] * calls, f"-I{csrc}"]
+            command = [CC, *WARNINGS, *options, *files, "-lm", "-o", folder / "program"]
             subprocess.run(command, check=True)
-        return target
+
+        return once(f"{program}-{kind}{'-routines' * calls}", compiled) / "program"
 
     return made
 
@@ -199,12 +199,25 @@ def test_state_that_changed_is_prepared_anew(
     assert found.stdout == bytes_of(predict(x))
 
 
+@pytest.mark.exhaustive
+def test_exported_sources_with_routines(tmp_path: Path) -> None:
+    function = krt.jit(lambda x: (x.sort(0)[0], krt.linalg.eigh(x)[1], x.cumsum(1)))
+    function.save(tmp_path / "net.krt", normal(5, 5))
+    folder = tmp_path / "out"
+    assert main(["export", str(tmp_path / "net.krt"), "--c", str(folder)]) == 0
+    files = [*folder.glob("*.c"), *folder.glob("kernelrt/*.c"), *folder.glob("example/*.c")]
+    command = [CC, *WARNINGS, *export.FLAGS, f"-I{folder}", *files, "-lm", "-o", tmp_path / "run"]
+    subprocess.run(command, check=True)
+    done = subprocess.run([str(tmp_path / "run")], check=True, capture_output=True, text=True)
+    assert done.stdout.count("100 bytes") == 3
+
+
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_exported_sources_build_and_run(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         compiler = CC
     dynamic = {"x": {0: krt.Variable("int", 1, 9)}}
-    scaled = krt.jit(lambda x, by: (x * by).sort(0)[0], dynamic=dynamic)
+    scaled = krt.jit(lambda x, by: (x * by).relu(), dynamic=dynamic)
     total = krt.zeros(3)
     add = krt.jit(lambda x: total.assign(total + x.sum(0)))
     file, folder = tmp_path / "my-net.krt", tmp_path / "out"
