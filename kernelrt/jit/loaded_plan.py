@@ -46,6 +46,11 @@ class LoadedPlan(PlanCore):
         """Names of the sizes that a run may set."""
         return tuple(name for name, *_ in self._variables)
 
+    @property
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """Smallest and largest value of each size."""
+        return {name: (least, most) for name, least, most, _ in self._variables}
+
     def values_for(self, values: Mapping[str, int]) -> list[int]:
         """Return the values of all variables when some are set."""
         return [values.get(name, self._values[name]) for name, *_ in self._variables]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import threading
 from collections import namedtuple
@@ -360,26 +361,26 @@ class _Signature:
         """Positions of the constants."""
         return frozenset(i for i, text in enumerate(self._constants) if text is not None)
 
-    def converted(self, leaves: Sequence[Any]) -> list[Any]:
-        """Return leaves with ints as floats where the plan takes floats."""
+    def with_floats(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return the leaves with ints as floats where the plan takes floats."""
         kinds = [said["kind"] for said in self.described["inputs"]]
-        if len(kinds) != len(leaves):
-            return [*leaves]
         return [
             float(leaf) if kind == "float" and type(leaf) is int else leaf
             for leaf, kind in zip(leaves, kinds, strict=True)
         ]
 
-    def differs(self, form: Sequence[Any], keywords: Sequence[str], leaves: Sequence[Any]) -> str:
-        """Return how a call differs from this signature; empty if it fits."""
+    def nested_otherwise(self, form: Sequence[Any], keywords: Sequence[str]) -> str:
+        """Return how keywords or containers of a call differ from the plan's; empty if they fit."""
         if [*keywords] != self.described["keywords"]:
             return f"keywords {', '.join(keywords) or 'none'}"
         if form != self.described["arguments"]:
             return "arguments that are nested in another way, or another number of them"
-        values: dict[str, int] = {}
-        for i, (leaf, said) in enumerate(zip(leaves, self.described["inputs"], strict=True)):
+        return ""
+
+    def differs(self, specs: Sequence[Spec]) -> str:
+        """Return how arguments differ from those of the plan; empty if they fit."""
+        for i, (spec, said) in enumerate(zip(specs, self.described["inputs"], strict=True)):
             name, code = self.inputs[i][:2]
-            spec = spec_of(leaf, by_value=said["kind"] == "constant")
             constant = self._constants[i]
             if constant is not None:
                 if not isinstance(spec, Static) or _text_of(spec.value) != constant:
@@ -394,23 +395,26 @@ class _Signature:
                 return f"{name}: {spec}, not {_DTYPES[code].name}"
             elif len(spec.shape) != said["ndim"]:
                 return f"{name}: {spec}, not {said['ndim']} axes"
-            else:
-                values |= {v: int(spec.shape[axis]) for axis, v in said["variables"]}
-        return self._shapes_differ(leaves, values)
-
-    def _shapes_differ(self, leaves: Sequence[Any], values: Mapping[str, int]) -> str:
-        given = self.plan.values_for(values)
-        for name, least, most, _ in self.model.variables(self.model.plans_of(self.number)[0]):
+        values = self._values(specs)
+        for name, (least, most) in self.plan.bounds.items():
             if not least <= values.get(name, least) <= most:
                 return f"a size {name} of {values[name]}, which lies outside {least} to {most}"
-        for i, (leaf, said) in enumerate(zip(leaves, self.described["inputs"], strict=True)):
-            if said["kind"] == "array":
+        given = self.plan.values_for(values)
+        for i, spec in enumerate(specs):
+            if isinstance(spec, Array):
                 expected = self.model.shape(self.number, 0, i, given)
-                actual = tuple(int(size) for size in leaf.shape)
-                if actual != expected:
+                if spec.shape != expected:
                     name = self.inputs[i][0]
-                    return f"{name}: shape {format_shape(actual)}, not {format_shape(expected)}"
+                    return f"{name}: shape {format_shape(spec.shape)}, not {format_shape(expected)}"
         return ""
+
+    def _values(self, specs: Sequence[Spec]) -> dict[str, int]:
+        """Return the sizes that may change."""
+        values: dict[str, int] = {}
+        for spec, said in zip(specs, self.described["inputs"], strict=True):
+            if isinstance(spec, Array):
+                values |= {v: int(spec.shape[axis]) for axis, v in said["variables"]}
+        return values
 
     def replay(self, specs: tuple[Spec, ...], template: Template, *, nested: bool) -> Replay:
         """Return the replay for arguments with these specs; make it on first use."""
@@ -423,10 +427,7 @@ class _Signature:
         return found
 
     def _made(self, specs: tuple[Spec, ...], structure: Any) -> Replay:
-        values: dict[str, int] = {}
-        for spec, said in zip(specs, self.described["inputs"], strict=True):
-            if isinstance(spec, Array):
-                values |= {v: int(spec.shape[axis]) for axis, v in said["variables"]}
+        values = self._values(specs)
         given = self.plan.values_for(values)
         writes = self.model.written(self.number)
         bindable = len(writes) <= MOST_WRITTEN_RANGES
@@ -549,24 +550,27 @@ class LoadedFunction(Epochs[Any]):
         template, named = flatten_arguments(list(zip(names, [*args, *rest.values()], strict=True)))
         form = form_of(template, self.name)
         leaves = [normalize(name, leaf) for name, leaf in named]
-        problems = []
-        for signature in self.signatures:
-            leaves = signature.converted(leaves)
-            problem = signature.differs(form, [*rest], leaves)
+        problem = ""
+        # Prefer a plan for an int as a constant to one for any float.
+        for convert, signature in itertools.product((False, True), self.signatures):
+            problem = signature.nested_otherwise(form, [*rest])
             if problem:
-                problems.append(problem)
                 continue
+            given = signature.with_floats(leaves) if convert else leaves
             constants = signature.by_value
-            specs = tuple(spec_of(leaf, by_value=i in constants) for i, leaf in enumerate(leaves))
+            specs = tuple(spec_of(leaf, by_value=i in constants) for i, leaf in enumerate(given))
+            problem = signature.differs(specs)
+            if problem:
+                continue
             direct = template.flat and not rest
             replay = signature.replay(specs, template, nested=not direct)
             if not rest and replay not in self._replays:
                 if len(self._replays) >= MOST_SIZES:
                     self._clear_replays()
                 self._add_replay(replay)
-            return signature, leaves, replay
+            return signature, given, replay
         raise JitError(
-            f"{self.name}: the model file has no plan for {problems[-1]}; it has {self}. Save the "
+            f"{self.name}: the model file has no plan for {problem}; it has {self}. Save the "
             "function for these arguments, too, or with dynamic sizes"
         )
 

@@ -144,6 +144,20 @@ def test_all_plans_of_a_function_are_saved(tmp_path: Path) -> None:
         model(normal(4))
 
 
+def test_an_int_has_a_plan_of_its_own_before_it_counts_as_a_float(tmp_path: Path) -> None:
+    function = krt.jit(lambda x, n: x * n)
+    few, many = normal(3), normal(4)
+    calls = [(few, 2.0), (many, 3), (few, 5)]
+    for args in calls[:2]:
+        function(*args)
+    function.save(tmp_path / "scale.krt")
+    model = krt.load(tmp_path / "scale.krt")
+    for x, n in calls:
+        assert model(x, n).tolist() == (x * np.float32(n)).tolist()
+    with pytest.raises(JitError, match="no plan for x: shape"):
+        model(normal(5), 3)
+
+
 def test_arguments_by_keyword_and_of_other_kinds(tmp_path: Path) -> None:
     function = krt.jit(lambda x, scale: x * scale)
     function.save(tmp_path / "f.krt", normal(4), 2.0)
