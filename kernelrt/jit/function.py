@@ -202,16 +202,10 @@ class JitFunction(Epochs[R]):
         (1, 'CPU')
         """
         forbid(f"{self._name}.plan()")
-        return self._attempt(args, kwargs, _load, sized=False)[0].plan
+        return self._specialized(args, kwargs).plan
 
-    def variant_for(self, *args: Any, **kwargs: Any) -> Variant:
-        """Return the specialization for some arguments; trace the function if there is none.
-
-        Parameters
-        ----------
-        *args, **kwargs : object
-            Arguments of the function.
-        """
+    def _specialized(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
+        """Return the specialization for some arguments; trace the function if there is none."""
         return self._attempt(args, kwargs, _load, sized=False)[0]
 
     def save(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
@@ -328,16 +322,6 @@ class JitFunction(Epochs[R]):
             homes = [build.memory(home) for home in variant.traced.homes if home is not None]
             found.append((variant.plan, [indices[node] for node in homes if node in indices]))
         return found
-
-    @property
-    def variants(self) -> list[Variant]:
-        """The specializations made so far, oldest first."""
-        return self._order
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        """Names of the positional parameters; "" for those that are positional-only."""
-        return tuple(self._parameters.passed_either_way())
 
     @property
     def retraces(self) -> int:

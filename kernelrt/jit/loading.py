@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import threading
-from collections import namedtuple
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -25,7 +24,7 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import MOST_WRITTEN_RANGES, PendingWork
 from kernelrt.jit.epochs import Epochs
-from kernelrt.jit.forms import RANDOM_STATE, constant_text, form_of
+from kernelrt.jit.forms import RANDOM_STATE, constant_of, constant_text, form_of, template_of
 from kernelrt.jit.loaded_plan import LoadedPlan
 from kernelrt.jit.parameters import SavedParameters
 from kernelrt.jit.signature import Array, Float, Spec, Static, flatten_arguments, normalize, spec_of
@@ -41,7 +40,7 @@ from kernelrt.util.atomic_file import checked_path
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kernelrt.jit.signature import Template
 
@@ -75,10 +74,10 @@ def load(
     Raises
     ------
     ModelFileError
-        The file is damaged, was made by another version or for another kind of processor, or its
-        digest differs from `trusted_digest`.
-    OSError
-        The file cannot be read.
+        The file cannot be read, is damaged, was made by another version or for another kind of
+        processor, or its digest differs from `trusted_digest`.
+    FileNotFoundError
+        There is no such file.
 
     See Also
     --------
@@ -99,11 +98,14 @@ def load(
         data = bytes(source)
     else:
         path = checked_path(source, expected="a str, a path or bytes")
+        if not path.exists():
+            raise FileNotFoundError(f"path: there is no file {str(path)!r}")
         if trusted_digest is None:
-            if not path.exists():
-                raise FileNotFoundError(f"path: there is no file {str(path)!r}")
             return LoadedModel(str(path))
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
     if trusted_digest is not None:
         if not isinstance(trusted_digest, str):
             raise DTypeError(
@@ -184,7 +186,10 @@ class LoadedModel:
         }
         shared = (tensor._memory for tensor in states.values())
         pending = PendingWork(tuple(buffer for buffer in shared if buffer is not None))
-        described = json.loads(self._model.python)["functions"]
+        text, count = self._model.python, len(self._model)
+        described = json.loads(text)["functions"] if text else [
+            _without_arguments(len(self._model.ports(number, 1))) for number in range(count)
+        ]  # fmt: skip
         found: dict[str, list[_Signature]] = {}
         for number, description in enumerate(described):
             plan, preparation = self._model.plans_of(number)
@@ -343,13 +348,17 @@ class _Signature:
         self.described, self._memory, self._pending = described, memory, pending
         self.inputs = model.ports(number, 0)
         self._outputs = model.ports(number, 1)
-        self._build = _builder(described["result"], described["fixed"])
+        fixed = [
+            (True, None) if constant is None else (False, constant_of(*constant))
+            for constant in described["fixed"]
+        ]
+        self._build = tracing.Result(template_of(described["result"]), fixed).builder
         self._replays: dict[tuple[Spec, ...], Replay] = {}
         self._constants: list[str | None] = [value for *_, value, _ in self.inputs]
 
     @property
     def once(self) -> bool:
-        """Whether the plan fits only one call: never."""
+        """False: the plan fits every call with such arguments."""
         return False
 
     def fits(self) -> bool:
@@ -473,9 +482,7 @@ class _Signature:
                 dtype = "" if constant is not None else _DTYPES[code].name
                 found.append((name, dtype, tuple(shape)))
             sides.append(found)
-        return Described(
-            self.number, self.model.name(self.number), self.plan.variables, *sides
-        )
+        return Described(self.number, self.model.name(self.number), self.plan.variables, *sides)
 
     def __str__(self) -> str:
         texts = []
@@ -619,57 +626,10 @@ def _text_of(value: object) -> str | None:
         return None
 
 
-def _constant(data: Any) -> Any:
-    """Return a constant result from JSON data."""
-    return dt.parse(data["dtype"]) if isinstance(data, dict) else data
-
-
-def _builder(form: Sequence[Any], fixed: Sequence[Any]) -> Callable[..., Any] | None:
-    """Return the function that builds a returned value from the result tensors; see Result."""
-    tensors = all(value is None for value in fixed)
-    flat = form[0] is not None and form[0] == ["tuple", len(form) - 1] and len(fixed) > 1
-    if tensors and (form == [None] or flat):
-        return None
-    kinds = [None if node is None else _maker(node) for node in form]
-    sizes = [0 if node is None else _size(node) for node in form]
-    constants = [None if value is None else _constant(value[0]) for value in fixed]
-    is_tensor = [value is None for value in fixed]
-
-    def build(*handles: object) -> Any:
-        fresh = iter(handles)
-        leaves = [
-            next(fresh) if tensor else constant
-            for tensor, constant in zip(is_tensor, constants, strict=True)
-        ]
-        built: list[object] = []
-        for make, size in zip(reversed(kinds), reversed(sizes), strict=True):
-            if make is None:
-                built.append(leaves.pop())
-            else:
-                built.append(make([built.pop() for _ in range(size)]))
-        return built[0]
-
-    return build
-
-
-def _size(node: Sequence[Any]) -> int:
-    kind, *rest = node
-    if kind == "named":
-        return len(rest[1])
-    return len(rest[0]) if kind == "dict" else int(rest[0])
-
-
-def _maker(node: Sequence[Any]) -> Callable[[list[object]], object]:
-    """Return the function that makes a container of its children."""
-    kind, *rest = node
-    if kind == "dict":
-        keys = rest[0]
-        return lambda children: dict(zip(keys, children, strict=True))
-    if kind == "named":
-        named: Any = namedtuple(rest[0], rest[1], rename=True)  # type: ignore[misc]  # noqa: PYI024
-        return lambda children: named(*children)
-    if kind == "list":
-        return list
-    if kind == "tuple":
-        return tuple
-    raise ModelFileError(f"the file is damaged: it has a container of kind {a_type(kind)}")
+def _without_arguments(n_outputs: int) -> dict[str, Any]:
+    """Return the signature of a plan that was saved without one: it returns its outputs."""
+    form = [None] if n_outputs == 1 else [["tuple", n_outputs], *[None] * n_outputs]
+    return {
+        "parameters": [], "names": [], "keywords": [], "arguments": [["tuple", 0]], "inputs": [],
+        "result": form, "fixed": [None] * n_outputs,
+    }  # fmt: skip

@@ -117,13 +117,13 @@ def save_one(
     path: str | os.PathLike[str],
     function: JitFunction[Any],
     args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    kwargs: dict[str, Any],
 ) -> None:
     """Save one function under its own name, as :meth:`JitFunction.save` does."""
     forbid(f"{function.name}.save()")
     target = destination(path)
     if args or kwargs:
-        variants = [(function.name, function, function.variant_for(*args, **kwargs))]
+        variants = [(function.name, function, function._specialized(args, kwargs))]
     else:
         variants = _variants(function.name, function)
     _write(target, _content(variants))
@@ -144,10 +144,10 @@ def _variants(name: str, given: object) -> list[tuple[str, JitFunction[Any], Var
             f"arguments, not {a_type(function)}"
         )
     if isinstance(given, tuple):
-        return [(name, function, function.variant_for(*arguments))]
-    variants = function.variants
-    if not variants and not function.parameter_names:
-        variants = [function.variant_for()]
+        return [(name, function, function._specialized(tuple(arguments), {}))]
+    variants = function._order
+    if not variants and not [*function._parameters.passed_either_way()]:
+        variants = [function._specialized((), {})]
     if not variants:
         raise ModelFileError(
             f"{name}: {function.name} has not been called, so there is no plan to save; call it "
@@ -198,7 +198,7 @@ def _function(name: str, variant: Variant) -> ModelFunction:
     outputs = [
         Port(label, node.dtype, node.shape, buffer, sites=sites)
         for label, node, buffer, sites in zip(
-            traced.result.tensors, traced.nodes, plan.output_buffers,
+            traced.result_names, traced.nodes, plan.output_buffers,
             variant.replays.output_sites(), strict=True,
         )
     ]  # fmt: skip
@@ -209,12 +209,10 @@ def _description(name: str, function: JitFunction[Any], variant: Variant) -> dic
     """Return the signature of a plan as JSON data, for calls from Python."""
     call, result = variant.call, variant.traced.result
     return {
-        "function": function.name,
-        "parameters": [*function.parameter_names],
+        "parameters": [*function._parameters.passed_either_way()],
         "names": [*call.names],
         "keywords": [*call.keywords],
         "arguments": form_of(call.template, name),
-        "leaves": [*call.leaves],
         "inputs": [_spec(spec) for spec in variant.specs],
         "result": form_of(result.template, name),
         "fixed": [

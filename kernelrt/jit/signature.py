@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
     records = Module("kernelrt.ir.records")
 
-__all__ = ["Array", "Float", "Spec", "Static", "Template", "differences", "flatten",
+__all__ = ["Array", "Float", "Node", "Spec", "Static", "Template", "differences", "flatten",
            "flatten_arguments", "normalize", "short", "spec_of"]  # fmt: skip
 
 MOST_LEVELS: Final = 50
@@ -46,7 +46,7 @@ MOST_NESTED: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class Node:
     """A container of `size` children.
 
     Attributes
@@ -82,7 +82,7 @@ class _Node:
 class Template:
     """Nested containers without their leaves, in prefix order."""
 
-    nodes: tuple[_Node | None, ...]
+    nodes: tuple[Node | None, ...]
 
     @property
     def flat(self) -> bool:
@@ -129,7 +129,7 @@ class Template:
         return built[0]
 
 
-def _container(node: _Node, children: list[object]) -> object:
+def _container(node: Node, children: list[object]) -> object:
     if node.kind is dict:
         return dict(zip(node.keys, children, strict=True))
     if node.is_record:
@@ -160,7 +160,7 @@ def flatten_arguments(
 ) -> tuple[Template, list[tuple[str, object]]]:
     """Flatten a tuple of named items, as :func:`flatten` does."""
     nodes, leaves = _walk(list(reversed(named)))
-    return Template((_Node(tuple, len(named)), *nodes)), leaves
+    return Template((Node(tuple, len(named)), *nodes)), leaves
 
 
 class _End:
@@ -174,8 +174,8 @@ class _End:
 
 def _walk(
     stack: list[tuple[str, object]],
-) -> tuple[list[_Node | None], list[tuple[str, object]]]:
-    nodes: list[_Node | None] = []
+) -> tuple[list[Node | None], list[tuple[str, object]]]:
+    nodes: list[Node | None] = []
     leaves: list[tuple[str, object]] = []
     above: set[int] = set()
     depth = 0
@@ -208,19 +208,19 @@ def _walk(
         if kind is dict:
             assert isinstance(item, dict)
             keys = tuple(item)
-            nodes.append(_Node(dict, len(keys), keys))
+            nodes.append(Node(dict, len(keys), keys))
             stack.extend((f"{path}[{key!r}]", item[key]) for key in reversed(keys))
         elif kind in (tuple, list) or (isinstance(item, tuple) and hasattr(kind, "_fields")):
             assert isinstance(item, tuple | list)
             # Reads the stored items even if the class overrides __iter__, as a replay does.
             parts = tuple(tuple.__iter__(item)) if isinstance(item, tuple) else tuple(item)
-            nodes.append(_Node(kind, len(parts)))
+            nodes.append(Node(kind, len(parts)))
             fields: Sequence[str] = getattr(kind, "_fields", ())
             paths = [f"{path}.{f}" for f in fields] or [f"{path}[{i}]" for i in range(len(parts))]
             stack.extend(reversed(list(zip(paths, parts, strict=True))))
         elif holds:
             names = records.fields_of(kind)
-            nodes.append(_Node(kind, len(names), names, _fixed(path, item)))
+            nodes.append(Node(kind, len(names), names, _fixed(path, item)))
             stack.extend((f"{path}.{n}", getattr(item, n)) for n in reversed(names))
         else:
             nodes.append(None)

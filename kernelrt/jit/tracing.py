@@ -70,31 +70,20 @@ class Call:
         return values[: self.positional], dict(by_name)
 
 
+@dataclass(frozen=True, slots=True)
 class Result:
-    """The structure of the value that a traced function returned.
-
-    Parameters
-    ----------
-    template : Template
-        The value without its leaves.
-    paths : sequence of str
-        Names of the leaves.
-    leaves : sequence
-        Tensors, which the plan computes, and constants.
+    """The structure of the value that a function returns.
 
     Attributes
     ----------
-    fixed : list of (bool, object)
-        For each leaf whether it is a tensor; and the constant otherwise.
-    tensors : list of str
-        Names of the tensors.
+    template : Template
+        The value without its leaves.
+    fixed : sequence of (bool, object)
+        For each leaf whether it is a tensor, which the plan computes; and the constant otherwise.
     """
 
-    def __init__(self, template: Template, paths: Sequence[str], leaves: Sequence[object]) -> None:
-        self.template = template
-        self.fixed = [(True, None) if isinstance(v, Tensor) else (False, v) for v in leaves]
-        pairs = zip(paths, self.fixed, strict=True)
-        self.tensors = [path for path, (is_tensor, _) in pairs if is_tensor]
+    template: Template
+    fixed: Sequence[tuple[bool, object]]
 
     @property
     def builder(self) -> Callable[..., object] | None:
@@ -102,7 +91,7 @@ class Result:
 
         It is None if the value is a single tensor or a tuple of several tensors.
         """
-        if len(self.tensors) == len(self.fixed) and (
+        if all(is_tensor for is_tensor, _ in self.fixed) and (
             self.template.single or (self.template.flat and len(self.fixed) > 1)
         ):
             return None
@@ -133,6 +122,7 @@ class Traced:
     severed: list[tuple[Severed | None, frozenset[int]]]
     by_argument: Severed
     result: Result
+    result_names: Sequence[str]
 
     def lineage(self, argument: int) -> int:
         """Return the autograd history that an argument may have, as the code for C."""
@@ -245,7 +235,12 @@ def trace(
         severed=[_severed_tag(node, name) for node in marked],
         by_argument=Severed(name, None),
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
-        result=Result(template, [path for path, _ in named], results),
+        result=Result(
+            template, [(True, None) if isinstance(v, Tensor) else (False, v) for v in results]
+        ),
+        result_names=[
+            path for (path, _), v in zip(named, results, strict=True) if isinstance(v, Tensor)
+        ],
     )
 
 

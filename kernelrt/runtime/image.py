@@ -9,7 +9,6 @@ describes the format; csrc/model.c reads it.
 from __future__ import annotations
 
 import ctypes
-import json
 import struct
 import zlib
 from bisect import bisect_right
@@ -93,7 +92,7 @@ class Port:
     buffer : Buffer or None
         Buffer of the plan that holds it; None for a constant.
     is_number : bool
-        Whether it is a Python float.
+        True for a Python float, False for an array.
     constant : str
         Value of a constant argument as JSON.
     sites : sequence of (int, int, int)
@@ -129,7 +128,9 @@ class ModelFunction:
     outputs: Sequence[Port]
 
 
-def image(functions: Sequence[ModelFunction], states: Sequence[State], python: str) -> list[bytes]:
+def image(
+    functions: Sequence[ModelFunction], states: Sequence[State], python: str = ""
+) -> list[bytes]:
     """Return the content of a model file.
 
     Parameters
@@ -139,7 +140,8 @@ def image(functions: Sequence[ModelFunction], states: Sequence[State], python: s
     states : sequence of State
         State to give a name.
     python : str
-        Text for Python callers.
+        Signatures of the functions for :mod:`kernelrt.jit.loading`. Without it, the functions take
+        no arguments and return their outputs.
 
     Returns
     -------
@@ -178,14 +180,7 @@ def of_plan(plan: ExecutionPlan) -> list[bytes]:
         Port(f"output{i}", buffer.dtype, (buffer.size,), buffer)
         for i, buffer in enumerate(plan.output_buffers)
     ]
-    described = {
-        "function": "run", "parameters": [], "names": [], "keywords": [],
-        "arguments": [["tuple", 0]], "leaves": [], "inputs": [],
-        "result": [*[["tuple", len(outputs)]] * (len(outputs) != 1), *[None] * len(outputs)],
-        "fixed": [None] * len(outputs),
-    }  # fmt: skip
-    python = json.dumps({"functions": [described]})
-    return image([ModelFunction("run", plan, (), outputs)], [*states.values()], python)
+    return image([ModelFunction("run", plan, (), outputs)], [*states.values()])
 
 
 class _Writer:

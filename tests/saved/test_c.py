@@ -90,7 +90,7 @@ def test_outputs_have_the_same_bits(
     file = tmp_path / "f.krt"
     program.function.save(file, *program.args, **program.kwargs)
     _, leaves = flatten((*program.args, *program.kwargs.values()), "x")
-    values = program.function.variant_for(*program.args, **program.kwargs).plan.values
+    values = program.function.plan(*program.args, **program.kwargs).values
     sizes = [f"{name}={value}" for name, value in values.items()]
     made = runner(kind, file=file)
     found = run(made, file, [leaf for _, leaf in leaves], *sizes)
