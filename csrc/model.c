@@ -47,7 +47,7 @@ struct krt_model {
     int64_t **values; /* of the variables of each plan */
     krt_edit *edits;  /* room for the largest change of sizes */
     uint64_t writes;  /* incremented when state is written */
-    uint64_t *prepared; /* of each function: `writes` when its preparation ran; 0: never */
+    uint64_t *prepared; /* of each function: `writes` when its preparation last ran; at first 0 */
     krt_lock lock;
 };
 
@@ -66,7 +66,7 @@ static krt_status fail(krt_message *why, const char *format, ...)
 
 static krt_status no_memory(krt_message *why)
 {
-    fail(why, "the model needs more memory than there is");
+    fail(why, "there is not enough memory for the model");
     return KRT_NO_MEMORY;
 }
 
@@ -194,10 +194,10 @@ static krt_status read_sections(krt_model *model, const source *from, const crc_
     size_t total = 0;
     for (int s = 0; s < KRT_N_SECTIONS; ++s) {
         if (found[s].nbytes % sections[s].item || found[s].nbytes > from->nbytes)
-            return fail(why, "the file is damaged: the length of section %s", sections[s].name);
+            return fail(why, "the file is damaged: section %s has a wrong length", sections[s].name);
         if (s != KRT_S_CODE && s != KRT_S_DATA &&
             !krt_add_bytes(&total, (size_t)found[s].nbytes + 16, 1))
-            return fail(why, "the file is damaged: the length of section %s", sections[s].name);
+            return fail(why, "the file is damaged: section %s has a wrong length", sections[s].name);
     }
     model->table_bytes = total + 16;
     model->table = krt_alloc(model->table_bytes);
@@ -471,7 +471,7 @@ static krt_status check(const krt_model *model, krt_message *why)
         ok = is_function(model, (int)i);
     for (size_t i = 0; ok && i < h->states.n; ++i)
         ok = is_port(model, ITEMS(model, KRT_S_PORTS, krt_r_port) + h->states.first + i, 0);
-    return ok ? KRT_OK : fail(why, "the file is damaged: its tables contradict each other");
+    return ok ? KRT_OK : fail(why, "the file is damaged: an index or an offset in its tables is out of range");
 }
 
 static krt_status check_processor(const krt_model *model, krt_message *why)
@@ -1503,6 +1503,15 @@ static krt_status open_source(const source *from, const krt_model_options *optio
     return KRT_OK;
 }
 
+/* Put the path of the file, or its last characters, before the message. */
+static void name_file(krt_message *why, const char *path)
+{
+    enum { MOST_SHOWN = 200 };
+    const krt_message told = *why;
+    const size_t n = strlen(path), skipped = n > MOST_SHOWN ? n - MOST_SHOWN : 0;
+    fail(why, "%s%s: %s", skipped ? "..." : "", path + skipped, told.text);
+}
+
 krt_status krt_model_open(const char *path, const krt_model_options *options, krt_model **out,
                           krt_message *why)
 {
@@ -1510,14 +1519,16 @@ krt_status krt_model_open(const char *path, const krt_model_options *options, kr
     *out = NULL;
     source from = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (from.fd < 0)
-        return fail(why, "%s cannot be opened: %s", path, strerror(errno));
+        return fail(why, "%s: the file cannot be opened: %s", path, strerror(errno));
     krt_status status = KRT_OK;
     if (fstat(from.fd, &info) || !S_ISREG(info.st_mode))
-        status = fail(why, "%s is no file", path);
+        status = fail(why, "it is not a regular file");
     else
         from.nbytes = (uint64_t)info.st_size;
     if (!status)
         status = open_source(&from, options, out, why);
+    if (status && why)
+        name_file(why, path);
     close(from.fd);
     return status;
 }

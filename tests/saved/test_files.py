@@ -140,7 +140,7 @@ def test_a_digest_that_the_caller_trusts_is_checked(content: bytes, tmp_path: Pa
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no file"):
         krt.load(tmp_path / "none.krt")
-    with pytest.raises(ModelFileError, match="is no file"):
+    with pytest.raises(ModelFileError, match="it is not a regular file"):
         krt.load(tmp_path)
     (tmp_path / "empty.krt").touch()
     with pytest.raises(ModelFileError, match="it has 0 bytes"):
@@ -149,7 +149,7 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"kernelrt\.nn\.load reads state dicts"):
         krt.load(tmp_path / "zip.krt")
     os.mkfifo(tmp_path / "pipe.krt")
-    with pytest.raises(ModelFileError, match="is no file"):
+    with pytest.raises(ModelFileError, match="it is not a regular file"):
         krt.load(tmp_path / "pipe.krt")
 
 
