@@ -21,15 +21,12 @@ import numpy as np
 from bench.cases import OURS, Case, Side
 from bench.networks import CONTROL
 from bench.peers import kernelrt_side, onnx_side
+from kernelrt.cli.export import CORE, sources
 
 if TYPE_CHECKING:
     from bench.cases import Call
 
 ROOT = Path(__file__).parents[1]
-CSRC = ROOT / "csrc"
-#: The core without routines.
-CORE = ("build", "choice", "graph", "model", "platform", "plan", "pool", "processor", "region",
-        "thread")  # fmt: skip
 _FOLDER = tempfile.TemporaryDirectory(prefix="kernelrt-ship-")
 
 _PROGRAM = """
@@ -103,11 +100,11 @@ def library() -> Path:
 
 
 def _sources() -> list[str]:
-    return [str(CSRC / f"{name}.c") for name in CORE]
+    return [str(sources() / f"{name}.c") for name in CORE]
 
 
 def _cc(*options: str) -> None:
-    command = [os.environ.get("CC", "cc"), "-std=c11", "-pthread", f"-I{CSRC}", *options]
+    command = [os.environ.get("CC", "cc"), "-std=c11", "-pthread", f"-I{sources()}", *options]
     subprocess.run(command, check=True)  # noqa: S603 - our own sources
 
 
