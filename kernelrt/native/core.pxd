@@ -52,11 +52,6 @@ cdef enum:
     BURST_NS = 500_000
 
 
-# Maximum number of variables of a function in a model file.
-cdef enum:
-    MOST_VARIABLES = 64
-
-
 cdef class Model:
     cdef krt_model *model
     cdef dict routines

@@ -804,7 +804,7 @@ cdef class Model:
         return found
 
     def shape(self, int function, int side, int number, values):
-        cdef int64_t given[MOST_VARIABLES]
+        cdef int64_t given[KRT_MOST_SIZES]
         cdef int64_t shape[KRT_MOST_AXES]
         cdef krt_message why
         cdef krt_port port
@@ -856,7 +856,7 @@ cdef class Model:
         cdef size_t i, n
         self.check_plan(plan)
         n = krt_model_n_variables(self.model, plan)
-        if n > MOST_VARIABLES or <size_t> len(values) != n:
+        if n > KRT_MOST_SIZES or <size_t> len(values) != n:
             raise errors.VariableError(f"expected {n} values of variables, not {len(values)}")
         for i in range(n):
             given[i] = integer(0, "value", values[i])
@@ -864,7 +864,7 @@ cdef class Model:
 
     def launch(self, size_t plan, values):
         """Return the values and chunks of the plan's table for values of its variables."""
-        cdef int64_t given[MOST_VARIABLES]
+        cdef int64_t given[KRT_MOST_SIZES]
         cdef krt_message why
         cdef krt_status status
         cdef size_t i, n = 0
@@ -889,7 +889,7 @@ cdef class Model:
 
     def explain(self, size_t plan, size_t op, int64_t word, values):
         """Return (kind, message, index, size) of a failure."""
-        cdef int64_t given[MOST_VARIABLES]
+        cdef int64_t given[KRT_MOST_SIZES]
         cdef krt_problem problem
         self.fill(given, plan, values)
         self.check_op(plan, op)

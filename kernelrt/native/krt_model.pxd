@@ -17,6 +17,7 @@ cdef extern from "model_host.h" nogil:
 
     enum:
         KRT_MOST_AXES
+        KRT_MOST_SIZES
 
     ctypedef struct krt_port:
         const char *name

@@ -48,9 +48,9 @@ __all__ = ["ModelFunction", "Port", "State", "image", "of_plan"]
 # As in csrc/model.h.
 MAGIC: Final = b"krtmodel"
 VERSION: Final = 1
-#: Limits of csrc/model.c and native/core.pxd.
+#: As in csrc/krt_model.h.
 MOST_AXES: Final = 32
-MOST_VARIABLES: Final = 64
+MOST_SIZES: Final = 64
 _DEEPEST: Final = 64
 _SECTIONS = ("MODEL", "CODE", "DATA", "TEXT", "INTS", "ROUTINES", "PLANS", "OPS", "REGIONS", "VARS",
              "SIZES", "CHECKS", "FUNCS", "PORTS")  # fmt: skip
@@ -340,9 +340,9 @@ class _Writer:
             if function.plan is plan:
                 dims = (d for p in (*function.inputs, *function.outputs) for d in p.shape)
                 bounds |= {v.arg[0]: v.arg[1:] for v in variables_of(dims)}
-        if len(bounds) > MOST_VARIABLES:
+        if len(bounds) > MOST_SIZES:
             raise ModelFileError(
-                f"a function of a model file has at most {MOST_VARIABLES} sizes that may change, "
+                f"a function of a model file has at most {MOST_SIZES} sizes that may change, "
                 f"not {len(bounds)}; make some of them static"
             )
         variables = self._variables[id(plan)] = {name: i for i, name in enumerate(bounds)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,16 @@ import pytest
 from support.saved_programs import PROGRAMS
 
 import kernelrt as krt
+from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, elf
 from kernelrt.backend.cpu.object_cache import _DIGEST, _MAGIC
 from kernelrt.backend.llvm import LLVMRenderer
+from kernelrt.cli.export import sources
 from kernelrt.device.spec import TARGETS, host
 from kernelrt.errors import CompileError
+from kernelrt.ir import status
 from kernelrt.ir.routine import is_call
+from kernelrt.runtime import image, slice_pipelining
 
 
 def functions_in(data: bytes) -> list[str]:
@@ -91,3 +96,35 @@ def test_malformed_objects_are_refused() -> None:
         damaged[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
         with contextlib.suppress(CompileError):
             elf.flat([("k", bytes(damaged))])
+
+
+def names_in(header: str, prefix: str) -> list[str]:
+    """Return the enumerators of a C header that begin with `prefix`, in order, without it."""
+    text = re.sub(r"/\*.*?\*/", "", (sources() / header).read_text(), flags=re.DOTALL)
+    return re.findall(rf"\b{prefix}(\w+)(?=\s*[,=}}]|\s*$)", text, re.MULTILINE)
+
+
+def value_in(file: str, name: str) -> str:
+    """Return the value that a C file gives a constant."""
+    [found] = re.findall(rf"\b{name}(?: =)? \"?([-\w]+)", (sources() / file).read_text())
+    return found
+
+
+def test_the_writer_in_python_and_the_reader_in_c_share_a_format() -> None:
+    assert names_in("model.h", "KRT_S_") == [*image._SECTIONS]
+    assert names_in("model.h", "KRT_C_") == [*image._CODES]
+    assert names_in("krt_model.h", "KRT_(?=BOOL|U?INT|B?FLOAT)") == [d.name.upper() for d in dt.ALL]
+    assert [d.code for d in dt.ALL] == [*range(len(dt.ALL))]
+    kinds = names_in("model_host.h", "KRT_CHECK_")
+    assert [getattr(status, kind) for kind in kinds] == [*range(len(kinds))]
+    for file, name, expected in (
+        ("model.h", "KRT_MODEL_MAGIC", image.MAGIC.decode()),
+        ("model.h", "KRT_MODEL_VERSION", image.VERSION),
+        ("model.h", "KRT_PLACE_STATUS", image._STATUS),
+        ("model.h", "KRT_PLACE_PORT", image._PORT),
+        ("krt_model.h", "KRT_MOST_AXES", image.MOST_AXES),
+        ("krt_model.h", "KRT_MOST_SIZES", image.MOST_SIZES),
+        ("model.c", "define MOST_DEPTH", image._DEEPEST),
+        ("model.c", "define FEWEST_SLICES", slice_pipelining.FOR_EACH),
+    ):
+        assert value_in(file, name) == str(expected), name
