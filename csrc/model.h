@@ -99,7 +99,7 @@ typedef struct krt_r_check {
     int32_t number; /* of the check in the status word; -1: any */
     uint32_t kind;  /* a krt_check_kind */
     uint32_t text;  /* with {index}, {size}, {takes}, {wraps} and {value} to fill in */
-    uint32_t wraps; /* whether a negative index counts from the end */
+    uint32_t wraps; /* 1: negative indices count from the end of the axis */
     krt_r_range size; /* a program: the size of the axis */
 } krt_r_check;
 

@@ -278,8 +278,7 @@ class Parts(NamedTuple):
     number : int
         Number of parts of a word: 4 bytes, or 2 halves of 16 bits.
     signed, other_signed : bool
-        Whether the parts of the first and of the second operand are signed; floats count as
-        signed.
+        True if the first (second) operand has signed parts. Floats count as signed.
     """
 
     number: int

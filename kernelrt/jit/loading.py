@@ -358,7 +358,7 @@ class _Signature:
 
     @property
     def once(self) -> bool:
-        """False: the plan fits every call with such arguments."""
+        """False: the plan fits all calls with arguments of its signature."""
         return False
 
     def fits(self) -> bool:

@@ -43,8 +43,8 @@ def save(
     of optimizers, random state. Functions that share state here share it in the file. So a training
     step and a prediction function saved together go on learning together.
 
-    What a function read from Python while it was traced, such as the mode of a module, is part of
-    the code. Pass numbers that must change as float arguments or arrays.
+    The file keeps Python values as they were during tracing, such as the mode of a module. Pass
+    numbers that change as float arguments or arrays.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class Plan(Protocol):
 
     @property
     def once(self) -> bool:
-        """Whether the plan fits only the call that it was traced for."""
+        """True if the next call needs another plan."""
 
     def fits(self) -> bool:
         """Return whether the state that the function read is unchanged."""
@@ -48,7 +48,7 @@ class Variant:
 
     @property
     def once(self) -> bool:
-        """Whether the plan fits only the call that it was traced for."""
+        """True if the next call needs another plan."""
         return self.traced.watch.once
 
     def fits(self) -> bool:

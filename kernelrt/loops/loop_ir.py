@@ -152,8 +152,8 @@ class Pass:
     sequential : bool
         Whether each result is a sequential sum: one term after the other, whatever the tiles.
     in_rows : bool
-        Whether the tile computes one result after the other, each from a whole row. Otherwise it
-        advances all results together, element by element.
+        True if the tile finishes each result before it begins the next. False if it adds one
+        element to each of its results in turn.
     loop : Loop
         The outermost loop of the pass. The last item of each body is the next loop; the last item
         of the innermost body is a :class:`Step`.

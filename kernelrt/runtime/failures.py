@@ -1,7 +1,6 @@
 """Errors of kernels: indices out of range, values outside a domain, systems without solution.
 
-A :class:`Failure` describes what a check of a launch may report, before it does. So the texts can
-be saved with a plan.
+A :class:`Failure` describes an error before it occurs, so model files can contain its message.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ ANY: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a check of a launch may report.
+    """An error that a check in a kernel may report.
 
     Attributes
     ----------
@@ -47,7 +46,7 @@ class Failure:
     size : Dim
         Size of the axis.
     wraps : bool
-        Whether a negative index counts from the end.
+        True if negative indices count from the end of the axis.
     """
 
     number: int
@@ -80,7 +79,7 @@ class Failure:
 
 
 def failures(launch: PreparedKernel, buffers: Sequence[Buffer]) -> list[Failure]:
-    """List what the checks of a launch may report.
+    """Return the errors that the checks of a launch may report.
 
     Parameters
     ----------

@@ -154,7 +154,7 @@ def test_damaged_files_are_refused_or_harmless(
 
 
 def test_odd_names_are_names_of_c(tmp_path: Path) -> None:
-    """Of files, functions, arguments and results; and sizes that only together are valid."""
+    """Names of C, its headers and the core get a suffix. Two sizes are valid only together."""
     n, m = (krt.Variable(name, 1, 9) for name in ("memcpy", "krt_port"))
 
     def run(NULL: Any, double: Any, x: Any) -> Any:  # noqa: N803

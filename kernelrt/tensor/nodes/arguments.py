@@ -54,9 +54,9 @@ def whole(value: object) -> int | None:
 
 SIZE: Final = "a size or a position"
 """What :func:`index_of` calls the elements of shapes, and similar numbers."""
-#: What to do in a traced function, instead of passing a tensor as an int.
+#: Advice for errors: alternatives to passing a tensor as an int in a traced function.
 _INT_INSTEAD: Final = "pass a Python int, which makes a new plan for each value"
-#: The same, where the int is a size or a position in an axis.
+#: Advice for an int that is a size or a position in an axis.
 _PLACE_INSTEAD: Final = (
     "index with the tensor, as in x[:, i] and x[:, i] = value, or with index_select() and "
     "index_copy_(); or keep the whole axis, and mask it with kernelrt.arange(size) < n; or pass a "

@@ -570,7 +570,7 @@ def is_tracing() -> bool:
     return state.local.trace is not None
 
 
-#: What code that reads a value can do instead.
+#: Advice for errors: alternatives to reading a value in a traced function.
 _INSTEAD: Final = (
     "return the tensor and read it outside, or branch inside with where() or kernelrt.cond() and "
     "loop with kernelrt.while_loop()"
