@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt.device.spec import machine, runnable
 
 INF, NAN = np.inf, np.nan
 
@@ -22,6 +28,43 @@ def pairs(kind: type, seed: int) -> tuple[np.ndarray, np.ndarray]:
     steps = near[1] * rng.integers(-1000, 1000, 500).astype(kind)
     return (np.concatenate([x, raw[0], near[0], steps, near[0]]),
             np.concatenate([y, raw[1], near[1], near[1], raw[1]]))  # fmt: skip
+
+
+def hard_pairs(seed: int, n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+    """Doubles whose quotient is nearly whole, beside the largest, subnormal, or has 52 bits."""
+    rng = np.random.default_rng(seed)
+    y = np.abs(rng.standard_normal(n))
+    multiples, next_to = y * rng.integers(1, 1000, n), rng.choice([0.0, np.inf], n)
+    largest = np.full(n, np.finfo(np.float64).max)
+    parts = largest / rng.integers(1, 1 << 40, n) * rng.choice([1, 1 + 2**-52, 1 - 2**-53], n)
+    tiny = rng.integers(1, 1 << 53, (2, n), np.uint64).view(np.float64)
+    exponent = rng.integers(0, 1980, n, np.uint64)
+    more = exponent + rng.integers(0, 60, n, np.uint64)
+    full = (exponent << 52 | (1 << 52) - rng.integers(1, 5, n, np.uint64)).view(np.float64)
+    above = (more << 52 | rng.integers(0, 1 << 52, n, np.uint64)).view(np.float64)
+    near = np.nextafter(multiples, next_to)
+    return (np.concatenate([near, largest, y * 2.0**51, tiny[0], above]),
+            np.concatenate([y, parts, rng.permutation(y), tiny[1], full]))  # fmt: skip
+
+
+def compare_hard_pairs(seed: int) -> None:
+    x, y = hard_pairs(seed)
+    np.testing.assert_array_equal(krt.tensor(x).fmod(krt.tensor(y)).numpy(), np.fmod(x, y))
+
+
+def test_remainders_of_hard_pairs():
+    compare_hard_pairs(0)
+
+
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("target", runnable(machine()))
+def test_remainders_of_hard_pairs_on_every_target(target):
+    """A process has one target, so each target has a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "1"], capture_output=True, text=True, check=False,
+        env={**os.environ, "KERNELRT_TARGET": target}, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -79,3 +122,7 @@ def test_divmod_and_round_are_those_of_numpy(kind):
             assert got.numpy().dtype == kind
             np.testing.assert_array_equal(got.numpy(), expected)
     np.testing.assert_array_equal(round(a / 2).numpy(), np.round(x / 2))
+
+
+if __name__ == "__main__":
+    compare_hard_pairs(int(sys.argv[1]))

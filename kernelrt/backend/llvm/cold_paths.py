@@ -61,7 +61,7 @@ def rare(emitter: Emitter, u: UOp, operands: Sequence[list[Value]]) -> list[Valu
 
 def _function(b: Text, u: UOp, name: str, lanes: int) -> str:
     """Return the text of a function that computes the rare value from the inputs."""
-    body = Text(b.has_half, b.folds_compares, b.has_rounding)
+    body = Text(b.has_half, b.folds_compares, b.has_rounding, b.has_fma)
     body.declarations = b.declarations
     known: dict[UOp, Value] = {}
     for n in toposort([u.arg]):

@@ -67,7 +67,9 @@ class Emitter:
     def __init__(self, info: Analysis, target: DeviceSpec, variables: Sequence[UOp]) -> None:
         self.info = info
         self.target = target
-        self.text = Text(target.has_half, folds_compares(target), target.has_rounding)
+        self.text = Text(
+            target.has_half, folds_compares(target), target.has_rounding, target.has_fma
+        )
         self.frames = Frames(self.text)
         self.memory = Memory(self)
         self.loads, self.stores = Loads(self), Stores(self)

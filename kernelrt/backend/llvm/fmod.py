@@ -1,7 +1,8 @@
 """The exact floating-point remainder, as a function outside the kernel.
 
 LLVM's instruction frem would call the C library's fmod for each lane. The function here divides
-whole vectors, and uses an FMA; it needs a loop only for quotients of more than 52 bits.
+whole vectors; it needs a loop only for quotients of more than 52 bits. It subtracts multiples of
+the divisor without rounding: with an FMA where the target has one, with split factors elsewhere.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ def fmod(b: Text, x: Value, y: Value) -> str:
     """
     ty, wide = b.type_of(x), vector("double", x.lanes)
     name = f"krt.fmod.{x.lanes}"
-    b.define(name, lambda: _source(name, x.lanes))
-    for intrinsic, operands in (("fabs", 1), ("trunc", 1), ("copysign", 2), ("fma", 3)):
+    b.define(name, lambda: _source(name, x.lanes, b.has_fma))
+    fused = (("trunc", 1), ("fma", 3)) if b.has_fma else ()
+    for intrinsic, operands in (("fabs", 1), ("copysign", 2), *fused):
         suffix = "f64" if x.lanes == 1 else f"v{x.lanes}f64"
         b.declare(f"llvm.{intrinsic}.{suffix}", wide, *(wide,) * operands)
     if x.lanes > 1:
@@ -41,15 +43,12 @@ def _converted(b: Text, text: str, of: str, to: str) -> str:
     return b.emit(f"{'fpext' if 'double' in to else 'fptrunc'} {of} {text} to {to}")
 
 
-def _source(name: str, lanes: int) -> str:
+def _source(name: str, lanes: int, has_fma: bool) -> str:
     """Return the text of the function. It takes doubles, which can hold all narrower floats.
 
     Each iteration subtracts a multiple of ``d = y * 2**k`` from the remainder r. The factor of d is
-    smaller than 2**52, and k falls to 0 in the last iteration. The quotient q = r / d is rounded,
-    so trunc(q) may be one too large; if it is, d is added to the difference. The difference and the
-    sum are smaller than d, and multiples of the last place of r or of d, so they are exact. If a
-    quotient overflows, d is multiplied by 2**1000, up to twice. That is exact, since y is below 1
-    in this case.
+    smaller than 2**52, and k falls to 0 in the last iteration. If a quotient overflows, d is
+    multiplied by 2**1000, up to twice. That is exact, since y is below 1 in this case.
     """
     t = {
         "D": vector("double", lanes), "I": vector("i64", lanes), "M": vector("i1", lanes),
@@ -66,12 +65,66 @@ def _source(name: str, lanes: int) -> str:
         "zero": real(0), "one": real(1023 << 52), "inf": real(2047 << 52),
         "nan": real(4095 << 51), "limit": real(1023 + 52 << 52), "far": real(1023 + 1000 << 52),
         "i52": whole(52), "i51": whole(51), "true": "true" if lanes == 1 else "splat (i1 true)",
+        "high": whole(-1 << 27),
     }  # fmt: skip
     again = "and i1 %long, true"
     if lanes > 1:
         again = f"call i1 @llvm.vector.reduce.or.v{lanes}i1({t['M']} %long)"
-    return _TEMPLATE.format(name=name, again=again, **t, **constants)
+    subtract = (_FUSED if has_fma else _SPLIT) + _CORRECT
+    loop, last = (
+        subtract.format(q=q, d=d, out=out, i=i, **t, **constants)
+        for q, d, out, i in (("%q3", "%d3", "%r2", 1), ("%q0", "%d0", "%r4", 3))
+    )
+    return _TEMPLATE.format(name=name, again=again, loop=loop, last=last, **t, **constants)
 
+
+_FUSED = """\
+  %t{i} = call {D} @llvm.trunc.{S}({D} {q})
+  %m{i} = fneg {D} %t{i}
+  %r{i} = call {D} @llvm.fma.{S}({D} %m{i}, {D} {d}, {D} %r)"""
+
+# The same without an FMA. A product that exceeds r may be infinite; then t is one less. The product
+# of t and d is p - e: p is rounded, and e is computed from factors split into their high 26 bits
+# and the others (T. J. Dekker, "A floating-point technique for extending the available
+# precision", 1971). The low part of d has up to 27 bits. That of t, an integer of at most 52 bits,
+# has 26. So the four products are exact.
+_SPLIT = """\
+  %up{i} = fadd {D} {q}, {limit}
+  %near{i} = fsub {D} %up{i}, {limit}
+  %above{i} = fcmp ogt {D} %near{i}, {q}
+  %below{i} = fsub {D} %near{i}, {one}
+  %whole{i} = select {M} %above{i}, {D} %below{i}, {D} %near{i}
+  %whole_p{i} = fmul {D} %whole{i}, {d}
+  %exceeds{i} = fcmp ogt {D} %whole_p{i}, %r
+  %less{i} = fsub {D} %whole{i}, {one}
+  %t{i} = select {M} %exceeds{i}, {D} %less{i}, {D} %whole{i}
+  %p{i} = fmul {D} %t{i}, {d}
+  %tbits{i} = bitcast {D} %t{i} to {I}
+  %thigh{i} = and {I} %tbits{i}, {high}
+  %th{i} = bitcast {I} %thigh{i} to {D}
+  %tl{i} = fsub {D} %t{i}, %th{i}
+  %dbits{i} = bitcast {D} {d} to {I}
+  %dhigh{i} = and {I} %dbits{i}, {high}
+  %dh{i} = bitcast {I} %dhigh{i} to {D}
+  %dl{i} = fsub {D} {d}, %dh{i}
+  %hh{i} = fmul {D} %th{i}, %dh{i}
+  %hl{i} = fmul {D} %th{i}, %dl{i}
+  %lh{i} = fmul {D} %tl{i}, %dh{i}
+  %ll{i} = fmul {D} %tl{i}, %dl{i}
+  %e1{i} = fsub {D} %p{i}, %hh{i}
+  %e2{i} = fsub {D} %e1{i}, %hl{i}
+  %e3{i} = fsub {D} %e2{i}, %lh{i}
+  %e{i} = fsub {D} %e3{i}, %ll{i}
+  %about{i} = fsub {D} %r, %p{i}
+  %r{i} = fadd {D} %about{i}, %e{i}"""
+
+# The quotient q = r / d is rounded, so trunc(q) may be one too large; if it is, d is added to the
+# difference. The difference and the sum are smaller than d, and multiples of the last place of r or
+# of d, so they are exact.
+_CORRECT = """
+  %negative{i} = fcmp olt {D} %r{i}, {zero}
+  %back{i} = fadd {D} %r{i}, {d}
+  {out} = select {M} %negative{i}, {D} %back{i}, {D} %r{i}"""
 
 _TEMPLATE = """\
 define internal {D} @{name}({D} %x, {D} %y) #0 {{
@@ -111,20 +164,10 @@ scaled:
   %far2 = fmul {D} %d2, %scale
   %d3 = select {M} %above, {D} %far2, {D} %d2
   %q3 = fdiv {D} %r, %d3
-  %t1 = call {D} @llvm.trunc.{S}({D} %q3)
-  %m1 = fneg {D} %t1
-  %r1 = call {D} @llvm.fma.{S}({D} %m1, {D} %d3, {D} %r)
-  %negative1 = fcmp olt {D} %r1, {zero}
-  %back1 = fadd {D} %r1, %d3
-  %r2 = select {M} %negative1, {D} %back1, {D} %r1
+{loop}
   br label %check
 last:
-  %t3 = call {D} @llvm.trunc.{S}({D} %q0)
-  %m3 = fneg {D} %t3
-  %r3 = call {D} @llvm.fma.{S}({D} %m3, {D} %d0, {D} %r)
-  %negative3 = fcmp olt {D} %r3, {zero}
-  %back3 = fadd {D} %r3, %d0
-  %r4 = select {M} %negative3, {D} %back3, {D} %r3
+{last}
   %rest = select {M} %below, {D} %a, {D} %r4
   %valid = or {M} %below, %divides
   %out = select {M} %valid, {D} %rest, {D} {nan}

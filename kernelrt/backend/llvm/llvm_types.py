@@ -91,14 +91,21 @@ class Text:
         Whether LLVM folds two compares of floats into one that is wrong for signaling NaNs.
     has_rounding : bool
         Whether the target rounds floats to integers.
+    has_fma : bool
+        Whether the target multiplies and adds in one instruction.
     """
 
     def __init__(
-        self, has_half: bool = True, folds_compares: bool = False, has_rounding: bool = True
+        self,
+        has_half: bool = True,
+        folds_compares: bool = False,
+        has_rounding: bool = True,
+        has_fma: bool = True,
     ) -> None:
         self.has_half = has_half
         self.folds_compares = folds_compares
         self.has_rounding = has_rounding
+        self.has_fma = has_fma
         self._guarded = GuardedCompares(self._append, self._fence) if folds_compares else None
         self.lines: list[str] = []
         self.known: dict[object, Value] = {}
