@@ -34,6 +34,8 @@ def near(ours, theirs, tol=1e-5):
 )
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 def test_computed_weights_are_those_of_torch(name, layer, sizes, shape, options, training):
+    # By chance, the weights may be divided by a norm near 0, which magnifies rounding errors.
+    torch.manual_seed(0)
     theirs = getattr(torch.nn.utils, name)(getattr(torch.nn, layer)(*sizes), **options)
     ours = getattr(nn.utils, name)(getattr(nn, layer)(*sizes), **options)
     assert list(ours.state_dict()) == list(theirs.state_dict())

@@ -88,14 +88,18 @@ def test_every_flipped_bit_is_refused(content: bytes) -> None:
                 krt.load(bytes(damaged))
 
 
-def test_tables_that_contradict_each_other_are_refused_or_harmless(content: bytes) -> None:
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("seed", range(4))
+def test_tables_that_contradict_each_other_are_refused_or_harmless(
+    seed: int, content: bytes
+) -> None:
     """With checksums that fit: an attacker could do more, but no number may lead out of bounds."""
-    draw = random.Random(1)  # noqa: S311
+    draw = random.Random(seed)  # noqa: S311
     refused = 0
     for name, offset, nbytes in sections(content):
         if name in ("CODE", "DATA", "TEXT") or not nbytes:
             continue  # the values of kernels, in INTS, are trusted like code
-        for _ in range(60):
+        for _ in range(20):
             damaged = bytearray(content)
             at = offset + draw.randrange(nbytes // 4) * 4
             value = draw.choice([0, 1, 2**31, 2**32 - 1, draw.randrange(2**32)])
@@ -104,7 +108,7 @@ def test_tables_that_contradict_each_other_are_refused_or_harmless(content: byte
                 krt.load(sealed(damaged))
             except ModelFileError:
                 refused += 1
-    assert refused > 100
+    assert refused > 33
 
 
 def test_other_versions_and_processors_are_refused(content: bytes) -> None:

@@ -13,7 +13,7 @@ from kernelrt import nn
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["PROGRAMS", "Program", "arrays_in", "normal"]
+__all__ = ["CALL_ROUTINES", "PROGRAMS", "Program", "arrays_in", "normal"]
 
 
 @dataclass
@@ -254,3 +254,5 @@ PROGRAMS: Final = (
     nested_arguments, random_numbers, domain, accumulated_gradient, narrow_types, no_elements,
     attention, recurrent, large_operands,
 )  # fmt: skip
+#: Those that call C routines, such as the solver of linear systems.
+CALL_ROUTINES: Final = (two_dynamic_sizes, routines, singular, large_operands)
