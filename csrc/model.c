@@ -496,21 +496,19 @@ static krt_status map_code(krt_model *model, const source *from, const krt_r_sec
 {
     if (!section->nbytes)
         return KRT_OK;
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     model->code_bytes = (size_t)section->nbytes;
-    void *code = mmap(NULL, model->code_bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (code == MAP_FAILED)
+    model->code = krt_code_map(model->code_bytes);
+    if (!model->code)
         return no_memory(why);
-    model->code = code;
-    krt_status status = fetch(from, section->offset, code, model->code_bytes, why);
+    krt_status status = fetch(from, section->offset, model->code, model->code_bytes, why);
     if (status)
         return status;
-    if (crc_of(tables, code, model->code_bytes) != section->crc)
+    if (crc_of(tables, model->code, model->code_bytes) != section->crc)
         return fail(why, "the file is damaged: the checksum of section CODE differs");
-    if (mprotect(code, model->code_bytes, PROT_READ | PROT_EXEC))
-        return fail(why, "the system does not let this process run new code: %s", strerror(errno));
-    __builtin___clear_cache(code, (char *)code + model->code_bytes);
-    return KRT_OK;
+    int refused = krt_code_finish(model->code, model->code_bytes);
+    return refused ? fail(why, "the system does not let this process run new code: %s",
+                          strerror(refused))
+                   : KRT_OK;
 }
 
 static krt_status fill_memory(krt_model *model, const source *from, const krt_r_section *section,
@@ -746,7 +744,7 @@ void krt_model_close(krt_model *model)
     if (model->memory && !model->lent)
         munmap(model->memory, model->memory_bytes + KRT_CACHE_LINE);
     if (model->code)
-        munmap(model->code, model->code_bytes);
+        krt_code_unmap(model->code, model->code_bytes);
     krt_free(model->routines);
     krt_free(model->plans);
     krt_free(model->values);

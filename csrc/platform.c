@@ -242,6 +242,24 @@ void krt_memory_discard(void *memory, size_t nbytes)
 #endif
 }
 
+/* ---- Memory for machine code ------------------------------------------------------------- */
+
+void *krt_code_map(size_t nbytes)
+{
+    void *code = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return code == MAP_FAILED ? NULL : code;
+}
+
+int krt_code_finish(void *code, size_t nbytes)
+{
+    if (mprotect(code, nbytes, PROT_READ | PROT_EXEC))
+        return errno;
+    __builtin___clear_cache(code, (char *)code + nbytes);
+    return 0;
+}
+
+void krt_code_unmap(void *code, size_t nbytes) { munmap(code, nbytes); }
+
 /* ---- Number of CPUs ---------------------------------------------------------------------- */
 
 #ifdef __linux__

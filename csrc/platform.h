@@ -50,6 +50,16 @@ int krt_thread_number(void);
 void krt_keep_off(int core, int thread, krt_cores *cores);
 void krt_allow_again(krt_cores *cores);
 
+/* ---- Memory for machine code ---------------------------------------------------------------
+ *
+ * Memory is either writable or executable, never both. The caller unmaps it with the same size. */
+
+/* Map `nbytes` (at least 1) of writable memory. NULL: no memory. */
+void *krt_code_map(size_t nbytes);
+/* Make the code that was written there executable. Returns 0, or an errno. */
+int krt_code_finish(void *code, size_t nbytes);
+void krt_code_unmap(void *code, size_t nbytes);
+
 /* Allocate zeroed, cache-line aligned memory for the core's own tables. All allocations of the core
  * use it, so that a test build can make each of them fail. */
 void *krt_alloc(size_t nbytes);

@@ -20,12 +20,24 @@ cdef extern from "blocks.h" nogil:
     krt_block_stats krt_blocks_stats(const krt_blocks *blocks)
 
 
+cdef extern from "platform.h" nogil:
+    void *krt_code_map(size_t nbytes)
+    int krt_code_finish(void *code, size_t nbytes)
+    void krt_code_unmap(void *code, size_t nbytes)
+
+
 # Number of writes to existing memory; incremented after each write.
 cdef unsigned long long writes
 
 
 cdef class BlockCache:
     cdef krt_blocks *blocks
+    cdef object __weakref__
+
+
+cdef class Code:
+    cdef void *start
+    cdef size_t size
     cdef object __weakref__
 
 

@@ -43,6 +43,27 @@ class BlockCache:
     def _counts(self) -> tuple[int, int, int, int]:
         """Return the cached bytes, the limit, and the numbers of hits and misses."""
 
+class Code:
+    """Machine code that runs. Without references to this object, no program can call the code.
+
+    Parameters
+    ----------
+    code : bytes
+        The code, at least one byte. It runs at any page.
+
+    Raises
+    ------
+    CompileError
+        The system does not let this process run new code.
+    OutOfMemoryError
+        The memory cannot be allocated.
+    """
+
+    def __init__(self, code: bytes) -> None: ...
+    @property
+    def address(self) -> int:
+        """Address of the first byte, at the start of a page."""
+
 class Memory(Buffer):
     """Owned or borrowed memory that exports a buffer of unsigned bytes.
 

@@ -11,9 +11,11 @@ from cpython.buffer cimport (
 )
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.ref cimport Py_DECREF
+from libc.string cimport memcpy
 
 from kernelrt.native.krt cimport krt_memory_alloc, krt_memory_discard, krt_memory_free
 
+import os
 import weakref
 
 from kernelrt import errors
@@ -137,6 +139,35 @@ cdef class BlockCache:
     def _counts(self):
         cdef krt_block_stats stats = krt_blocks_stats(self.blocks)
         return stats.cached, stats.limit, stats.hits, stats.misses
+
+    def __reduce__(self):
+        no_copies(self)
+
+
+cdef class Code:
+    """Machine code that runs. Without references to this object, no program can call the code."""
+
+    def __cinit__(self, bytes code not None):
+        cdef size_t size = <size_t> len(code)
+        self.start = krt_code_map(size) if size else NULL
+        if self.start == NULL:
+            raise errors.OutOfMemoryError(f"cannot allocate {size} bytes for machine code")
+        self.size = size
+        memcpy(self.start, <const char *> code, size)
+        cdef int refused = krt_code_finish(self.start, size)
+        if refused:
+            raise errors.CompileError(
+                "the system does not let this process run new code: " + os.strerror(refused)
+            )
+
+    def __dealloc__(self):
+        if self.start != NULL:
+            krt_code_unmap(self.start, self.size)
+
+    @property
+    def address(self):
+        """Address of the first byte, at the start of a page."""
+        return <size_t> self.start
 
     def __reduce__(self):
         no_copies(self)

@@ -17,7 +17,7 @@ else:
     llvmlite = Module("llvmlite")
     llvm = Module("llvmlite.binding")
 
-__all__ = ["binding", "llvmlite_version"]
+__all__ = ["binding", "llvmlite_folder", "llvmlite_version"]
 
 OLDEST = (0, 45)
 """The oldest supported version of llvmlite, as in pyproject.toml."""
@@ -56,6 +56,11 @@ def llvmlite_version() -> str:
         ) from error
 
 
+def llvmlite_folder() -> str:
+    """Return the folder of the installed llvmlite."""
+    return str(llvmlite.__path__[0])
+
+
 @functools.cache
 def _check_version() -> None:
     found = llvmlite_version()
@@ -64,7 +69,7 @@ def _check_version() -> None:
         oldest = ".".join(map(str, OLDEST))
         raise ImportError(
             f"kernelrt needs llvmlite {oldest} or newer, but llvmlite {found} is installed in "
-            f"{llvmlite.__path__[0]}. Run `python -m pip install 'llvmlite>={oldest}'`",
+            f"{llvmlite_folder()}. Run `python -m pip install 'llvmlite>={oldest}'`",
             name="llvmlite",
         )
 

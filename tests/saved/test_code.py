@@ -45,7 +45,8 @@ def test_every_object_in_the_cache_can_be_linked() -> None:
         if data.startswith(b"\x7fELF"):
             assert not elf.undefined(data)
             names = functions_in(data)
-            code, entries = elf.flat([(name, data) for name in names[:1]])
+            triple = {62: "x86_64", 183: "aarch64"}[elf._parse(data).machine]
+            code, entries = elf.flat([(name, data) for name in names[:1]], triple)
             assert entries[0] < len(code)
             linked += 1
     assert linked
@@ -67,7 +68,7 @@ def test_kernels_of_every_target_can_be_linked(target: str) -> None:
     compiler = LLVMCompiler(spec)
     objects = compiler.compile_sources([(p.name, p.src) for p in programs])
     named = [(p.name, data) for p, data in zip(programs, objects, strict=True)]
-    code, entries = elf.flat(named)
+    code, entries = elf.flat(named, spec.triple)
     assert len(set(entries)) == len(named) > 20
     assert all(entry % 4 == 0 for entry in entries)
     assert max(entries) < len(code)
@@ -75,24 +76,36 @@ def test_kernels_of_every_target_can_be_linked(target: str) -> None:
 
 def test_malformed_objects_are_refused() -> None:
     src = "define void @k(ptr %bufs, ptr %vals) {\n  ret void\n}"
-    compiler = LLVMCompiler(TARGETS["x86-64"]())
+    spec = TARGETS["x86-64"]()
+    compiler = LLVMCompiler(spec)
     [data] = compiler.compile_sources([("k", src)])
-    assert elf.flat([("k", data)])[1] == [0]
+    assert elf.flat([("k", data)], spec.triple)[1] == [0]
+    with pytest.raises(CompileError, match="another processor"):
+        elf.flat([("k", data)], TARGETS["armv8-a"]().triple)
     for wrong in (b"", b"\x7fELF", data[:100], data[: len(data) // 2], b"MZ" + data[2:]):
         with pytest.raises(CompileError, match="is malformed, or not in the ELF format"):
-            elf.flat([("k", wrong)])
+            elf.flat([("k", wrong)], spec.triple)
     calling = "declare double @sin(double)\n" + src.replace(
         "ret void", "%x = call double @sin(double 1.0)\n  store double %x, ptr %bufs\n  ret void"
     )
     [data] = compiler.compile_sources([("k", calling)])
-    with pytest.raises(CompileError, match="calls sin of the C library"):
-        elf.flat([("k", data)])
+    with pytest.raises(CompileError, match="calls sin, which it does not define"):
+        elf.flat([("k", data)], spec.triple)
+    chosen = """
+@far = internal ifunc i64 (), ptr @choose
+define internal ptr @choose() {
+  ret ptr null
+}
+""" + src.replace("ret void", "%x = call i64 @far()\n  store i64 %x, ptr %bufs\n  ret void")
+    [data] = compiler.compile_sources([("k", chosen)])
+    with pytest.raises(CompileError, match="functions chosen at run time"):
+        elf.flat([("k", data)], spec.triple)
     rng = np.random.default_rng(0)
     for _ in range(300):
         damaged = bytearray(data)
         damaged[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
         with contextlib.suppress(CompileError):
-            elf.flat([("k", bytes(damaged))])
+            elf.flat([("k", bytes(damaged))], spec.triple)
 
 
 def names_in(header: str, prefix: str) -> list[str]:

@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 
 import pytest
 from support.patience import until
@@ -167,6 +168,44 @@ def test_an_object_without_the_entry_point_is_refused(loader):
     [data] = LLVMCompiler(host()).compile_sources([("a", returning("a", 1))])
     with pytest.raises(CompileError, match="'b'"):
         loader.load([CompiledSpec.from_bytes("b", data, SINK, 1)])
+
+
+def mapped(address: int) -> str:
+    """Return the permissions of the memory at an address; empty if it is not mapped."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        bounds, permissions = line.split()[:2]
+        first, last = (int(part, 16) for part in bounds.split("-"))
+        if first <= address < last:
+            return permissions
+    return ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_code_is_never_writable_and_is_unmapped_with_its_library(loader):
+    [program] = loader.load([source("k", returning("k", 5))])
+    assert mapped(program.address) == "r-xp"
+    address = program.address
+    del program
+    gc.collect()
+    assert mapped(address) == ""
+
+
+def test_kernels_are_linked_without_llvm():
+    code = f"""if True:
+        import sys
+        from kernelrt import dtype
+        from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
+        from kernelrt.device.program import CompiledSpec
+        from kernelrt.device.spec import DeviceSpec
+        from kernelrt.ir import Op, UOp
+        spec = DeviceSpec.{"neon" if host().is_arm64 else "generic"}()
+        data, sink = sys.stdin.buffer.read(), UOp(Op.SINK, dtype.int64)
+        compiled = CompiledSpec.from_bytes("k", data, sink, 1)
+        [program] = LLVMLoader(LLVMCompiler(spec)).load([compiled])
+        sys.exit("llvmlite" in sys.modules)
+    """
+    [data] = LLVMCompiler(host()).compile_sources([("k", returning("k", 5))])
+    subprocess.run([sys.executable, "-c", code], input=data, check=True)
 
 
 def test_undefined_symbols_of_objects():

@@ -22,6 +22,8 @@ _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
 _WRITE, _ALLOC = 1, 2
 _IDENT = b"\x7fELF\x02\x01"
 _X86_64, _AARCH64 = 62, 183
+_MACHINES = {"x86_64": _X86_64, "aarch64": _AARCH64}
+_CHOSEN = 10  # a function that the dynamic linker chooses when it loads the code
 
 ALIGNMENT: Final = 64
 """Alignment of each kernel's code in bytes; the code of a program begins at a page."""
@@ -39,6 +41,7 @@ class _Section(NamedTuple):
 
 class _Symbol(NamedTuple):
     name: str
+    kind: int
     section: int
     value: int
 
@@ -69,8 +72,8 @@ def _parse(data: bytes) -> _Object:
         if section.kind == _SYMTAB:
             strings = sections[section.link].data
             symbols += [
-                _Symbol(_text(strings, name), where, value)
-                for name, _, _, where, value, _ in _SYMBOL.iter_unpack(section.data)
+                _Symbol(_text(strings, name), info & 15, where, value)
+                for name, info, _, where, value, _ in _SYMBOL.iter_unpack(section.data)
             ]
     return _Object(machine, sections, symbols)
 
@@ -91,13 +94,15 @@ def undefined(data: bytes) -> list[str]:
     return [s.name for s in symbols if s.name and s.section == 0]
 
 
-def flat(objects: Iterable[tuple[str, bytes]]) -> tuple[bytes, list[int]]:
+def flat(objects: Iterable[tuple[str, bytes]], triple: str) -> tuple[bytes, list[int]]:
     """Link objects to one block of code and constants that runs at any page.
 
     Parameters
     ----------
     objects : iterable of (str, bytes)
         Name of the function to call, and the object that defines it.
+    triple : str
+        Target of the objects.
 
     Returns
     -------
@@ -109,14 +114,16 @@ def flat(objects: Iterable[tuple[str, bytes]]) -> tuple[bytes, list[int]]:
     Raises
     ------
     CompileError
-        An object calls a function that it does not define, has writable data, or is malformed.
+        An object calls a function that it does not define, has writable data, is for another
+        target, or is malformed.
     """
     code = bytearray()
     entries = []
+    machine = _MACHINES.get(triple.partition("-")[0], 0)
     for name, data in objects:
         code += bytes(-len(code) % ALIGNMENT)
         try:
-            entries.append(_add(code, name, data))
+            entries.append(_add(code, name, data, machine))
         except (struct.error, ValueError, IndexError, KeyError) as error:
             raise CompileError(
                 f"kernel {name!r}: the object file is malformed, or not in the ELF format of Linux "
@@ -125,16 +132,18 @@ def flat(objects: Iterable[tuple[str, bytes]]) -> tuple[bytes, list[int]]:
     return bytes(code), entries
 
 
-def _add(code: bytearray, name: str, data: bytes) -> int:
+def _add(code: bytearray, name: str, data: bytes, machine: int) -> int:
     """Append the sections of an object to `code`; return the offset of the function `name`."""
     if not data.startswith(_IDENT):
         raise ValueError("no ELF header")
     if missing := undefined(data):
         raise CompileError(
-            f"kernel {name!r} calls {', '.join(missing)} of the C library, which a saved model "
-            "cannot; save it for a newer target (KERNELRT_TARGET)"
+            f"kernel {name!r} calls {', '.join(missing)}, which it does not define; a kernel of a "
+            "saved model must define all that it calls"
         )
     parsed = _parse(data)
+    if parsed.machine != machine or any(s.kind == _CHOSEN for s in parsed.symbols):
+        raise ValueError("another processor, or functions chosen at run time")
     places: dict[int, int] = {}
     for i, section in enumerate(parsed.sections):
         if not section.flags & _ALLOC or section.name == ".eh_frame" or not section.data:

@@ -15,12 +15,13 @@ import contextlib
 import ctypes
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt.errors import CompileError
 from kernelrt.native import locks
 from kernelrt.native.emit_object import Emitter
-from kernelrt.util.llvm_binding import binding, llvmlite_version
+from kernelrt.util.llvm_binding import binding, llvmlite_folder, llvmlite_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,9 +50,12 @@ _gate = locks.Gate(locks.GATE)
 
 @functools.cache
 def version() -> str:
-    """Return the versions of LLVM and llvmlite."""
-    llvm = binding()
-    return ".".join(map(str, llvm.llvm_version_info)) + "/" + llvmlite_version()
+    """Return llvmlite's version and the size of its library, without loading the library.
+
+    The size differs where llvmlite was built with another LLVM.
+    """
+    files = sorted(Path(llvmlite_folder()).glob("binding/*llvmlite.*"))
+    return f"{llvmlite_version()} {[file.stat().st_size for file in files]}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

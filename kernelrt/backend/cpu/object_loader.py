@@ -1,11 +1,15 @@
 """LLVMLoader: loads relocatable objects into memory, and unloads them.
 
-A library, the unit of loading, is up to `BATCH` objects that are linked together. After the last
-program of a library is gone, the next call of the loader frees the library's memory. A finalizer
-does not free it, since a finalizer may run at any point of other code, and may itself be
-interrupted. LLVM's engine keeps some kilobytes for every library that it has ever loaded. So a new
-engine is created after every `ENGINE_LIBRARIES` libraries, and an old one is freed with its last
-library.
+A library, the unit of loading, is up to `BATCH` objects that are linked together. Its memory is
+freed with its last program. Linking needs LLVM only for objects that :mod:`elf` does not link, for
+example those that call the C library: a process whose kernels are all in the cache does not load
+LLVM.
+
+After the last program of a library that LLVM has linked is gone, the next such call of the loader
+frees the library's memory. A finalizer does not free it, since a finalizer may run at any point of
+other code, and may itself be interrupted. LLVM's engine keeps some kilobytes for every library that
+it has ever loaded. So a new engine is created after every `ENGINE_LIBRARIES` libraries, and an old
+one is freed with its last library.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from kernelrt.backend.cpu import elf, llvm
 from kernelrt.backend.cpu.parallel import on_threads
 from kernelrt.errors import CompileError
 from kernelrt.native import locks
+from kernelrt.native.memory import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,8 +40,8 @@ ENGINE_LIBRARIES = 64
 _names = itertools.count()
 
 _lock = locks.Lock(locks.LOADER)
-#: All linked code with its engine. The engine comes first: a tuple releases its last element first,
-#: and code must be freed before its engine.
+#: All code that LLVM has linked, with its engine. The engine comes first: a tuple releases its last
+#: element first, and code must be freed before its engine.
 _linked: list[tuple[Any, Any, weakref.ref[_Library]]] = []
 # Finalizers may run plans until the very end of the process, so no code is freed at exit.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linked))
@@ -45,10 +50,11 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linked))
 class _Library:
     """Handle of linked code. Without references to it, no program can call the code."""
 
-    __slots__ = ("__weakref__", "addresses")
+    __slots__ = ("__weakref__", "_code", "addresses")
 
-    def __init__(self, addresses: dict[str, int]) -> None:
+    def __init__(self, addresses: dict[str, int], code: Code | None = None) -> None:
         self.addresses = addresses
+        self._code = code  # kept alive, unless LLVM owns the code
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +102,8 @@ class LLVMLoader:
         programs: list[Program | None] = [None] * len(objects)
         for batch in _batches(compiled):
             names = [compiled[i].name for i in batch]
-            library = self._link(names, [objects[i] for i in batch])
+            parts = [objects[i] for i in batch]
+            library = self._link_here(names, parts) or self._link(names, parts)
             for i, name in zip(batch, names, strict=True):
                 programs[i] = CPUProgram(name, library.addresses[name], library)
         return [program for program in programs if program is not None]
@@ -128,12 +135,25 @@ class LLVMLoader:
         same = spec.in_files == spec
         compiler = self._compiler if same else self._compiler.for_target(spec.in_files)
         objects = self._objects(compiled, compiler)
-        return elf.flat(zip((c.name for c in compiled), objects, strict=True))
+        names = (c.name for c in compiled)
+        return elf.flat(zip(names, objects, strict=True), spec.in_files.triple)
 
     def collect(self) -> None:
         """Free the code to which no program refers any more."""
         if _linked:
             on_threads(lambda _: self._free(), [None])
+
+    def _link_here(self, names: list[str], objects: list[bytes]) -> _Library | None:
+        """Link the objects without LLVM. Return None if that is not possible."""
+        try:
+            text, entries = elf.flat(
+                zip(names, objects, strict=True), self._compiler.spec.triple
+            )
+        except CompileError:  # LLVM links the objects, or says why it cannot
+            return None
+        code = Code(text)
+        addresses = (code.address + entry for entry in entries)
+        return _Library(dict(zip(names, addresses, strict=True)), code)
 
     def _link(self, names: list[str], objects: list[bytes]) -> _Library:
         [outcome] = on_threads(lambda _: self._linked_as(names, objects), [None])
