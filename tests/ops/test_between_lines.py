@@ -215,6 +215,7 @@ ACTS = [
 STRIDE = 29
 
 
+@pytest.mark.cases(1)
 @pytest.mark.filterwarnings("ignore::kernelrt.EagerLoopWarning")
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("work", WORKS)

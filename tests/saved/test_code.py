@@ -52,7 +52,7 @@ def test_every_object_in_the_cache_can_be_linked() -> None:
     assert linked
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_of_every_target_can_be_linked(target: str) -> None:
     krt.manual_seed(0)

@@ -218,6 +218,7 @@ def test_one_plan_may_have_two_names(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.a(normal(3)).numpy(), model.b(normal(3)).numpy())
 
 
+@pytest.mark.cases(1 / 4)
 def test_five_hundred_functions(tmp_path: Path) -> None:
     total = krt.zeros(3)
     functions = {f"f{i}": krt.jit(lambda x, i=i: total.assign(total + x * i)) for i in range(500)}

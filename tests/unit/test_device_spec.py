@@ -193,7 +193,7 @@ def digests(target: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(1 / 2)
 @pytest.mark.parametrize("name", ["native", *TARGETS])
 def test_elementwise_functions_give_the_same_bits_under_targets_that_fuse_alike(name):
     spec = machine() if name == "native" else TARGETS[name]()
