@@ -272,10 +272,12 @@ def _rank(path: str) -> tuple[bool, str]:
 def _name_of(path: str) -> str:
     """Return the name of state at a path in Python, in the style of state dicts.
 
-    For example, ``.net._layers['0'].weight`` becomes ``net.0.weight``.
+    For example, ``.net._layers['0'].weight`` becomes ``net.0.weight``, and ``.self.head.weight``
+    becomes ``head.weight``, whether the model or its method was jitted.
     """
     keys = re.sub(r"\[['\"]?([^\]'\"]*)['\"]?\]", r".\1", path)
-    return ".".join(filter(None, re.sub(r"\._layers\b", "", keys).replace("._", ".").split(".")))
+    parts = filter(None, re.sub(r"\._layers\b", "", keys).replace("._", ".").split("."))
+    return ".".join(parts).removeprefix("self.")
 
 
 def _unused(name: str, taken: set[str]) -> str:

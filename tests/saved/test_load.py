@@ -96,6 +96,26 @@ def test_functions_of_one_file_share_state(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.state["net.weight"].numpy(), net.weight.numpy())
 
 
+class Doubled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x: krt.Tensor) -> krt.Tensor:
+        return self.head(x) * 2
+
+    @krt.jit
+    def step(self, x: krt.Tensor) -> krt.Tensor:
+        return self(x)
+
+
+def test_names_of_state_are_those_of_the_module(tmp_path: Path) -> None:
+    net = Doubled()
+    for function in (krt.jit(net), krt.jit(net.forward), net.step):
+        krt.save(tmp_path / "f.krt", function=(function, normal(1, 3)))
+        assert set(krt.load(tmp_path / "f.krt").state) == set(net.state_dict())
+
+
 def test_assigned_state_reaches_functions_and_panels(tmp_path: Path) -> None:
     _, _, predict = trained()
     predict.save(tmp_path / "net.krt", normal(8, 3))
