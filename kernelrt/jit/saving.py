@@ -276,7 +276,7 @@ def _name_of(path: str) -> str:
     becomes ``head.weight``, whether the model or its method was jitted.
     """
     keys = re.sub(r"\[['\"]?([^\]'\"]*)['\"]?\]", r".\1", path)
-    parts = filter(None, re.sub(r"\._layers\b", "", keys).replace("._", ".").split("."))
+    parts = filter(None, re.sub(r"(^|\.)_layers\b", "", keys).replace("._", ".").split("."))
     return ".".join(parts).removeprefix("self.")
 
 

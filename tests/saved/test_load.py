@@ -99,10 +99,11 @@ def test_functions_of_one_file_share_state(tmp_path: Path) -> None:
 class Doubled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.head = nn.Linear(3, 2)
+        self.head = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+        self.scale = nn.Parameter(krt.ones(2))
 
     def forward(self, x: krt.Tensor) -> krt.Tensor:
-        return self.head(x) * 2
+        return self.head(x) * self.scale
 
     @krt.jit
     def step(self, x: krt.Tensor) -> krt.Tensor:
@@ -111,9 +112,10 @@ class Doubled(nn.Module):
 
 def test_names_of_state_are_those_of_the_module(tmp_path: Path) -> None:
     net = Doubled()
-    for function in (krt.jit(net), krt.jit(net.forward), net.step):
+    functions = [(net, krt.jit(net)), (net, krt.jit(net.forward)), (net, net.step)]
+    for module, function in (*functions, (net.head, krt.jit(net.head))):
         krt.save(tmp_path / "f.krt", function=(function, normal(1, 3)))
-        assert set(krt.load(tmp_path / "f.krt").state) == set(net.state_dict())
+        assert set(krt.load(tmp_path / "f.krt").state) == set(module.state_dict())
 
 
 def test_assigned_state_reaches_functions_and_panels(tmp_path: Path) -> None:
