@@ -135,6 +135,10 @@ const char *krt_processor(void);
  * those that it lacks to `out`. */
 bool krt_processor_lacks(const char *features, char *out, size_t nbytes);
 
+/* Write all that LLVM reads to tell the name and the features of this processor, as hexadecimal
+ * digits; nothing where that is not known. */
+void krt_processor_identity(char *out, size_t nbytes);
+
 /* The name for KERNELRT_TARGET of the newest target that this processor runs. */
 const char *krt_processor_target(void);
 

@@ -89,6 +89,29 @@ static bool has(const processor *here, const char *name, size_t length)
 
 const char *krt_processor(void) { return "x86_64"; }
 
+void krt_processor_identity(char *out, size_t nbytes)
+{
+    /* Leaf, subleaf, and the registers that LLVM reads. Bits of other registers change from core to
+     * core. */
+    static const struct {
+        unsigned leaf, subleaf;
+        const char *registers;
+    } asked[] = {
+        {0, 0, "abcd"}, {1, 0, "acd"}, {7, 0, "abcd"}, {7, 1, "abcd"}, {0xD, 1, "a"},
+        {0x14, 0, "b"}, {0x19, 0, "b"}, {0x1E, 1, "a"}, {0x24, 0, "b"}, {0x80000001, 0, "cd"},
+        {0x80000008, 0, "b"},
+    };
+    processor here;
+    ask(&here);
+    size_t n = (size_t)snprintf(out, nbytes, "%x", here.saved);
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; ++i) {
+        unsigned of[4] = {0};
+        __get_cpuid_count(asked[i].leaf, asked[i].subleaf, &of[0], &of[1], &of[2], &of[3]);
+        for (const char *reg = asked[i].registers; *reg && n < nbytes; ++reg)
+            n += (size_t)snprintf(out + n, nbytes - n, " %x", of[*reg - 'a']);
+    }
+}
+
 const char *krt_processor_target(void)
 {
     static const char *const levels[][2] = {
@@ -185,6 +208,14 @@ static bool has(const processor *here, const char *name, size_t length)
 const char *krt_processor(void) { return "an unknown processor"; }
 const char *krt_processor_target(void) { return "native"; }
 
+#endif
+
+#ifndef __x86_64__
+void krt_processor_identity(char *out, size_t nbytes)
+{
+    if (nbytes)
+        *out = '\0';
+}
 #endif
 
 bool krt_processor_lacks(const char *list, char *out, size_t nbytes)

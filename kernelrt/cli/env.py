@@ -52,7 +52,7 @@ def _limit() -> str:
 
 
 def _cache() -> str:
-    from kernelrt.backend.cpu.object_cache import ObjectCache
+    from kernelrt.util.object_cache import ObjectCache
 
     cache = ObjectCache.default()
     if cache is None:

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Final, Self
 from kernelrt import dtype as dt
 from kernelrt.errors import DeviceError
 from kernelrt.ir.ops import HALVES, Op, Parts
-from kernelrt.util.lazy_import import aside, load
-from kernelrt.util.llvm_binding import binding
+from kernelrt.util.lazy_import import Module, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from kernelrt.device import processor
     from kernelrt.dtype import DType
+else:
+    processor = Module("kernelrt.device.processor")
 
 __all__ = [
     "LINE", "NATIVE", "PAGE", "SETTING", "TARGETS", "TLB_PAGES", "WAY", "DeviceSpec", "host",
@@ -333,31 +335,12 @@ Sizes of caches are constants, so that all machines run the same code.
 """
 
 
-def _ask_llvm() -> tuple[str, str, dict[str, bool]]:
-    """Return the triple, name and features of this processor.
-
-    LLVM is called in another thread. Otherwise a signal handler that computes could deadlock on a
-    lock held by the thread that it interrupts.
-    """
-    llvm = binding()
-    found: list[tuple[str, str, dict[str, bool]]] = []
-
-    def ask() -> None:
-        # Pass both to LLVM: a hypervisor may hide features that the CPU's name implies.
-        features = dict(llvm.get_host_cpu_features())
-        found.append((llvm.get_process_triple(), llvm.get_host_cpu_name(), features))
-
-    aside(ask, 1)
-    if not found:
-        ask()
-    return found[0]
-
-
 @functools.cache
 def host() -> DeviceSpec:
     """Return the target of this process: this machine, or the one that ``KERNELRT_TARGET`` names.
 
-    The first call imports llvmlite and reads the variable.
+    The first call reads the variable. It imports llvmlite, unless the cache on disk has what LLVM
+    said of this processor.
 
     Raises
     ------
@@ -463,7 +446,7 @@ def machine() -> DeviceSpec:
     >>> machine().name
     'CPU'
     """
-    triple, name, features = _ask_llvm()
+    triple, name, features = processor.described()
     if triple.startswith(_ARM64):
         features |= _arm64_features()
     bits, registers = _vectors(triple, features)

@@ -207,6 +207,12 @@ class Table:
 def clock_ns() -> int:
     """Return monotonic time in nanoseconds, from the clock that profiles use."""
 
+def processor_identity() -> str:
+    """Return all that LLVM reads to tell the name and the features of this processor.
+
+    The string is empty where that is not known.
+    """
+
 def affinity_count() -> int:
     """Return the number of CPUs that this process may run on (at least 1)."""
 

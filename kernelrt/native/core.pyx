@@ -939,6 +939,12 @@ def clock_ns():
     return krt_clock_ns()
 
 
+def processor_identity():
+    cdef char text[512]
+    krt_processor_identity(text, sizeof(text))
+    return text.decode("ascii")
+
+
 def affinity_count():
     return krt_affinity_count()
 

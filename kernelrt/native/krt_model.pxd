@@ -49,6 +49,7 @@ cdef extern from "model_host.h" nogil:
     krt_status krt_model_state(krt_model *model, int number, krt_port *out)
     krt_status krt_model_save(krt_model *model, const char *path, krt_message *why)
     size_t krt_model_n_plans(const krt_model *model)
+    void krt_processor_identity(char *out, size_t nbytes)
     krt_plan *krt_model_plan(const krt_model *model, size_t plan)
     void *krt_model_memory(const krt_model *model, size_t *nbytes)
     size_t krt_model_bodies(const krt_model *model, size_t plan, size_t op, const int64_t **out)

@@ -355,7 +355,7 @@ def test_a_user_without_a_home_has_a_cache_in_the_temporary_folder(tmp_path):
 import os, pathlib, pwd
 os.environ.pop("HOME", None)
 pwd.getpwuid = lambda uid: (_ for _ in ()).throw(KeyError(uid))
-from kernelrt.backend.cpu.object_cache import ObjectCache
+from kernelrt.util.object_cache import ObjectCache
 print(ObjectCache.default().folder)
 """
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("KERNELRT", "XDG"))}

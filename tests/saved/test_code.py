@@ -14,7 +14,6 @@ from support.saved_programs import PROGRAMS
 import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, elf
-from kernelrt.backend.cpu.object_cache import _DIGEST, _MAGIC
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.cli.export import sources
 from kernelrt.device.spec import TARGETS
@@ -22,6 +21,7 @@ from kernelrt.errors import CompileError
 from kernelrt.ir import status
 from kernelrt.ir.routine import is_call
 from kernelrt.runtime import image, slice_pipelining
+from kernelrt.util.object_cache import _DIGEST, _MAGIC
 
 
 def functions_in(data: bytes) -> list[str]:

@@ -13,13 +13,14 @@ import pytest
 from support.skip_list import needs
 
 from kernelrt import dtype as dt
-from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader, ObjectCache, object_cache
+from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader, ObjectCache
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device import registry
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError
 from kernelrt.ir import Op, UOp, const
 from kernelrt.runtime import kernel_cache
+from kernelrt.util import object_cache
 from kernelrt.util.atomic_file import writing
 
 if TYPE_CHECKING:

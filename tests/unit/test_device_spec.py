@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from support.skip_list import needs
 
-from kernelrt.device import registry
+from kernelrt.device import processor, registry
 from kernelrt.device import spec as module
 from kernelrt.device.spec import TARGETS, DeviceSpec, host, lacking, machine, named, runnable
 from kernelrt.errors import DeviceError
+from kernelrt.native.core import processor_identity
 
 if TYPE_CHECKING:
     from kernelrt.device.registry import Device
@@ -208,6 +209,33 @@ def test_elementwise_functions_give_the_same_bits_under_targets_that_fuse_alike(
     assert len(functions) == len(arithmetic) == 64
     assert functions == digests(alike)[0]
     assert arithmetic == digests(runs[0])[1]
+
+
+@pytest.mark.skipif(not processor_identity(), reason="LLVM is asked each time")
+def test_a_process_that_compiles_nothing_does_not_load_llvm(tmp_path):
+    code = (
+        "import sys, kernelrt as krt; x = krt.ones(3, 4); f = krt.jit(lambda x: (x @ x.T).exp());"
+        "assert f(x).sum().item() > 9; print('llvmlite.binding' in sys.modules)"
+    )
+    environment = {**os.environ, "KERNELRT_CACHE_DIR": str(tmp_path), "KERNELRT_CACHE": "1"}
+    command = [sys.executable, "-c", code]
+    loaded = [
+        subprocess.run(command, check=True, env=environment, capture_output=True).stdout.strip()
+        for _ in range(2)
+    ]
+    assert loaded == [b"True", b"False"]
+
+
+@pytest.mark.skipif(not processor_identity(), reason="LLVM is asked each time")
+def test_another_processor_is_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNELRT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("KERNELRT_CACHE", "1")
+    answers = iter([("x86_64", "old", {"avx": True}), ("x86_64", "new", {"avx": False})])
+    monkeypatch.setattr(processor, "_ask_llvm", lambda: next(answers))
+    old = processor.described()
+    assert processor.described() == old
+    monkeypatch.setattr(processor, "processor_identity", lambda: "1 2 3")
+    assert processor.described()[1:] == ("new", {"avx": False})
 
 
 def test_describing_targets_does_not_import_llvm():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kernelrt.backend.cpu.compiler import LLVMCompiler
-from kernelrt.backend.cpu.object_cache import ObjectCache
 from kernelrt.backend.cpu.object_loader import LLVMLoader
 from kernelrt.backend.cpu.rendered import StoredRenderer
 from kernelrt.device.registry import Device
 from kernelrt.device.spec import host
 from kernelrt.device.tuned import Tuned
+from kernelrt.util.object_cache import ObjectCache
 
 __all__ = ["LLVMCompiler", "LLVMLoader", "ObjectCache", "open_device"]
 

@@ -16,8 +16,8 @@ from kernelrt.native.core import pool_limit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from kernelrt.backend.cpu.object_cache import ObjectCache
     from kernelrt.device.spec import DeviceSpec
+    from kernelrt.util.object_cache import ObjectCache
 
 __all__ = ["LLVMCompiler"]
 

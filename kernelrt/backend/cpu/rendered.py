@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kernelrt.backend import llvm
-    from kernelrt.backend.cpu.object_cache import ObjectCache
     from kernelrt.device.program import Variant
     from kernelrt.device.spec import DeviceSpec
+    from kernelrt.util.object_cache import ObjectCache
 else:
     llvm = Module("kernelrt.backend.llvm")
 
