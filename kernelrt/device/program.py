@@ -347,7 +347,7 @@ class Loader(Protocol):
         """Free the remaining memory of deleted programs. Loading more may do so, too."""
 
     def flat(self, compiled: Sequence[CompiledSpec]) -> tuple[bytes, list[int]]:
-        """Link all `compiled` kernels to code that runs at any page; return their offsets, too.
+        """Link all `compiled` kernels to position-independent code; return their offsets, too.
 
         Raises CompileError if a kernel calls a function.
         """

@@ -116,7 +116,7 @@ def stepwise() -> bool:
 
 
 def realized(tree: Any) -> Any:
-    """Compute nested tensors and return them."""
+    """Compute all tensors of a nested structure, and return the structure."""
     realize(*(t for t in leaves_of(tree) if isinstance(t, Tensor)))
     return tree
 

@@ -49,7 +49,7 @@ class Code:
     Parameters
     ----------
     code : bytes
-        The code, at least one byte. It runs at any page.
+        Position-independent code, at least one byte.
 
     Raises
     ------

@@ -109,9 +109,10 @@ def note_write(owner: object, attribute: str, value: object, default: object = M
 def noted(observed: Observations) -> list[AttributeRead]:
     """Return the collected attributes.
 
-    For an attribute that the function set before it read it, two cases differ. If the attribute has
-    its original value again at the end, the original value is returned, because a replay leaves the
-    attribute as it was. Otherwise the value that the function read, if any, is returned.
+    A function may set an attribute before it reads it. If the attribute has its original value
+    again at the end, as after ``eval()`` and then ``train()``, the original value is returned: a
+    replay does not change the attribute. If it has another value at the end, the value that the
+    function read is returned; an attribute that it never read is left out.
     """
     found = {key: AttributeRead(*item) for key, item in observed.items() if len(key) == 2}
     for key, item in observed.items():

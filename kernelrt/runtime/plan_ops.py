@@ -334,7 +334,7 @@ class PreparedBufferView:
 
     @property
     def output_indices(self) -> tuple[int, ...]:
-        """Positions in `buffer_indices` that are written: none."""
+        """Positions of written buffers in `buffer_indices`. Empty, since a view copies nothing."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""Machine code of kernels runs at any page: objects need no symbol and no other relocation."""
+"""Kernels are linked to position-independent code: objects need no symbol of other code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ELF object files: undefined symbols, and linking of kernels to code that runs at any address."""
+"""ELF object files: undefined symbols, and linking of kernels to position-independent code."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def undefined(data: bytes) -> list[str]:
 
 
 def flat(objects: Iterable[tuple[str, bytes]], triple: str) -> tuple[bytes, list[int]]:
-    """Link objects to one block of code and constants that runs at any page.
+    """Link objects to one block of position-independent code and constants.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def flat(objects: Iterable[tuple[str, bytes]], triple: str) -> tuple[bytes, list
     Returns
     -------
     code : bytes
-        The block. It needs no relocation.
+        The block. It runs at the start of any page.
     entries : list of int
         Offset of each function in the block.
 

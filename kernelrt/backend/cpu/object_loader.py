@@ -117,7 +117,7 @@ class LLVMLoader:
         return [c.bytes if c.bytes is not None else next(made) for c in compiled]
 
     def flat(self, compiled: Sequence[CompiledSpec]) -> tuple[bytes, list[int]]:
-        """Link kernels to one block of code that runs at any page.
+        """Link kernels to one block of position-independent code.
 
         Returns
         -------

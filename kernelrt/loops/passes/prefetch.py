@@ -311,7 +311,7 @@ def next_parts(
     tiles: Mapping[UOp, Tile],
     device: DeviceSpec,
 ) -> tuple[UOp, ...]:
-    """Return LOADs by which the tiles of one iteration prefetch what the next iteration copies.
+    """Return LOADs that prefetch, in the tiles of one iteration, the part that the next one copies.
 
     If the rows of a matrix are pages apart, copying a part of it stalls on each cache line, while
     the products computed from the copy leave memory idle. So each tile of the products prefetches

@@ -213,7 +213,7 @@ class RegionDraft:
         self.buffers = [new if buffer is old else buffer for buffer in self.buffers]
 
     def finish(self, _forms: Forms) -> RegionItem:
-        """Return the region as an item."""
+        """Return the item of the schedule that runs the region."""
         run, written = self.run, len(self.run.given)
         renewed = tuple(
             k for k, b in enumerate(self.buffers) if k >= written and root(b) in self.renewed

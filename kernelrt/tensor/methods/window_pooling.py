@@ -514,7 +514,7 @@ class PoolingMethods(_Below):
         x = self._of(self._floats(w.name))
         divisor = None if divisor is None else integer(divisor, "divisor_override")
         if divisor == 0:
-            raise DomainError("divisor_override: expected a number other than 0")
+            raise DomainError("divisor_override: expected a number other than 0, not 0")
         seen, taps = x._windows(w, 0)
         total = build.reduce(seen, Op.ADD, taps)
         every = math.prod(w.kernel)

@@ -347,7 +347,10 @@ def normal(
     alone = len(size) == 1 and not isinstance(size[0], tuple | list)
     if size and (place is not None or tensors or (alone and isinstance(std, TensorBase))):
         if len(size) > 2:
-            raise ShapeError(f"normal: expected mean, std and size, not {size}")
+            raise ShapeError(
+                "normal: expected a mean, a standard deviation and a size, as in "
+                f"normal(mean, 1.0, (2, 3)), not {size}"
+            )
         mean, *rest = size
         std, size = rest[0] if rest else std, ()
     if size or place is not None:

@@ -488,7 +488,10 @@ class Trace(TraceMode):
         ]
 
     def keeps(self, tensor: TensorBase) -> bool:
-        """Return whether assignments to a tensor without storage are recorded like state."""
+        """Return whether the trace records assignments to a tensor that has no storage yet.
+
+        It does not for a tensor that it created itself.
+        """
         return tensor._born is not self
 
     def holds(self, trace: Trace | None) -> bool:
