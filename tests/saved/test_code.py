@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -100,10 +101,15 @@ define internal ptr @choose() {
     [data] = compiler.compile_sources([("k", chosen)])
     with pytest.raises(CompileError, match="functions chosen at run time"):
         elf.flat([("k", data)], spec.triple)
+    constant = "store <4 x float> <float 1.0, float 2.0, float 3.0, float 4.0>, ptr %bufs"
+    [data] = compiler.compile_sources([("k", src.replace("ret void", f"{constant}\n  ret void"))])
+    assert b".rodata" in data
     rng = np.random.default_rng(0)
-    for _ in range(300):
+    headers = struct.unpack_from("<Q", data, 40)[0]  # of sections, 64 bytes each
+    places = [*range(headers, len(data)), *rng.integers(len(data), size=300)]
+    for place in places:
         damaged = bytearray(data)
-        damaged[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+        damaged[place] ^= 1 << int(rng.integers(8))
         with contextlib.suppress(CompileError):
             elf.flat([("k", bytes(damaged))], spec.triple)
 

@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kernelrt.device.spec import PAGE
 from kernelrt.errors import CompileError
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ def _add(code: bytearray, name: str, data: bytes, machine: int) -> int:
             continue
         if section.kind == _NOBITS or section.flags & _WRITE:
             raise CompileError(f"kernel {name!r}: the object has writable data ({section.name})")
+        if section.alignment > PAGE:
+            raise ValueError(f"section {section.name} has the alignment {section.alignment}")
         code += bytes(-len(code) % max(section.alignment, 1))
         places[i] = len(code)
         code += section.data
