@@ -73,10 +73,15 @@ static int64_t shared_cost(int64_t cost, int64_t chunks, int threads)
     return (int64_t)((double)cost * (double)rounds / (double)chunks);
 }
 
+/* The number of threads that each get enough of the work. */
+static double worth_threads(double work) { return work / ((double)costs.part_ns + 1); }
+
+bool krt_choice_has_work(const krt_plan *plan) { return worth_threads((double)plan->cost_ns) >= 2; }
+
 /* The number of threads, up to `threads`, that pay for a stage; 1 if it gains nothing. */
 static int useful_threads(double work, double span, double n_ops, int threads)
 {
-    double busy = work / span + 1, worth = work / ((double)costs.part_ns + 1);
+    double busy = work / span + 1, worth = worth_threads(work);
     if (worth < 2 || threads < 2)
         return 1;
     if (busy < threads)

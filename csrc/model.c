@@ -651,7 +651,7 @@ static void stage_op(krt_model *model, const krt_r_op *from, krt_op *to, staged 
 static krt_status make_plan(krt_model *model, size_t plan, krt_message *why)
 {
     const krt_r_plan *record = plan_at(model, plan);
-    int64_t most_chunks = 0;
+    int64_t most_chunks = 0, most_slices = 0;
     size_t n = record->ops.n, bufs = 0, deps = 0, regions = 0, bodies = 0, copies = 0, bindings = 0;
     for (size_t i = 0; i < n; ++i) {
         const krt_r_op *op = op_at(model, plan, i);
@@ -659,6 +659,8 @@ static krt_status make_plan(krt_model *model, size_t plan, krt_message *why)
         deps += op->deps.n;
         if (op->chunks > most_chunks)
             most_chunks = op->chunks;
+        if (op->slices > most_slices)
+            most_slices = op->slices;
         if (op->region) {
             const krt_r_region *r = ITEMS(model, KRT_S_REGIONS, krt_r_region) + op->region - 1;
             regions += 1;
@@ -679,7 +681,8 @@ static krt_status make_plan(krt_model *model, size_t plan, krt_message *why)
     if (!block)
         return no_memory(why);
     staged at;
-    at.fewest_slices = FEWEST_SLICES * (int64_t)krt_pool_limit();
+    /* The first call of krt_pool_limit reads files of the system, which takes a while. */
+    at.fewest_slices = most_slices ? FEWEST_SLICES * (int64_t)krt_pool_limit() : 0;
     if (at.fewest_slices > most_chunks)
         at.fewest_slices = most_chunks;
     at.ops = (krt_op *)(void *)block;

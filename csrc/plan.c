@@ -427,7 +427,8 @@ int64_t krt_plan_status(const krt_plan *plan, size_t op)
 
 int krt_plan_threads(krt_plan *plan, const krt_context *context)
 {
-    if (!plan->graph || context->helper || is_nested())
+    /* The first call of krt_get_num_threads reads files of the system: small plans do without. */
+    if (!plan->graph || !krt_choice_has_work(plan) || context->helper || is_nested())
         return 1;
     int threads = krt_get_num_threads();
     if (plan->max_threads && plan->max_threads < threads)

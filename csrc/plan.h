@@ -205,6 +205,8 @@ krt_status krt_graph_execute(krt_plan *plan, const krt_context *context, krt_sam
 /* Whether parallel execution may pay, by estimate. If it may, the caller asks krt_choose_parallel,
  * executes the plan that way, and passes the measured times to krt_choice_learn. */
 bool krt_choice_is_open(krt_plan *plan, int threads);
+/* Whether a laid-out plan has enough work for two threads. If not, no choice of it is open. */
+bool krt_choice_has_work(const krt_plan *plan);
 bool krt_choose_parallel(krt_plan *plan);
 void krt_choice_learn(krt_plan *plan, const krt_trace *trace);
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -131,9 +132,6 @@ class LoadedModel:
     ----------
     functions : dict of str to LoadedFunction
         The functions by name.
-    state : mapping of str to Tensor
-        State that had a name when the file was saved, such as parameters. The tensors share memory
-        with the functions: assign to them with ``assign`` or ``copy_``.
 
     A function with the name of a method is reached as ``model["save"]``.
 
@@ -161,7 +159,7 @@ class LoadedModel:
         self._model = Model(source, BY_NAME, allocate)
         [self._memory] = blocks
         try:
-            self.state, self.functions = self._opened()
+            self.functions = self._opened()
             # Found without __getattr__, which takes longer than a small function.
             own = {name: f for name, f in self.functions.items() if not hasattr(type(self), name)}
             self.__dict__ |= {name: f for name, f in own.items() if name not in self.__dict__}
@@ -172,20 +170,40 @@ class LoadedModel:
                 f"the file is damaged: its description of functions is wrong ({error})"
             ) from error
 
-    def _opened(self) -> tuple[Mapping[str, Tensor], dict[str, LoadedFunction]]:
-        """Make the tensors of the state, and the functions."""
+    @functools.cached_property
+    def state(self) -> Mapping[str, Tensor]:
+        """Tensors by name: the parameters, and other state that had a name when it was saved.
+
+        They share memory with the functions: assign to them with ``assign`` or ``copy_``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> layer = krt.nn.Linear(2, 1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     krt.jit(layer).save(f"{folder}/net.krt", np.ones((1, 2), np.float32))
+        ...     model = krt.load(f"{folder}/net.krt")
+        >>> _ = model.state["weight"].copy_(krt.zeros(1, 2))
+        >>> model(np.ones((1, 2), np.float32)).equal(layer.bias[None])
+        True
+        """
+        return MappingProxyType({
+            name: Tensor._over(buffer, shape) for name, (buffer, shape) in self._states.items()
+        })  # fmt: skip
+
+    def _opened(self) -> dict[str, LoadedFunction]:
+        """Make the functions, and the buffers of the state."""
         plans: dict[int, LoadedPlan] = {}
         bodies: set[int] = set()
         for number in range(self._model.n_plans):
             plans[number] = LoadedPlan(self._model, number, plans)
             bodies |= {body for _, many in self._model.bodies(number) for body in many}
         self._plans = [plan for number, plan in plans.items() if number not in bodies]
-        states = {
-            name: Tensor._over(self._buffer(address, shape, code), shape)
+        self._states = {
+            name: (self._buffer(address, shape, code), shape)
             for name, code, shape, address in self._model.states()
         }
-        shared = (tensor._memory for tensor in states.values())
-        pending = PendingWork(tuple(buffer for buffer in shared if buffer is not None))
+        pending = PendingWork(tuple(buffer for buffer, _ in self._states.values()))
         text, count = self._model.python, len(self._model)
         described = json.loads(text)["functions"] if text else [
             _without_arguments(len(self._model.ports(number, 1))) for number in range(count)
@@ -197,8 +215,7 @@ class LoadedModel:
                 plans[plan].prepare_by(plans[preparation], (self._memory.storage,))
             one = _Signature(self._model, number, plans[plan], description, self._memory, pending)
             found.setdefault(self._model.name(number), []).append(one)
-        functions = {name: LoadedFunction(name, many) for name, many in found.items()}
-        return MappingProxyType(states), functions
+        return {name: LoadedFunction(name, many) for name, many in found.items()}
 
     def _buffer(self, address: int, shape: Sequence[int], code: int) -> Buffer:
         dtype, size = _DTYPES[code], 1
