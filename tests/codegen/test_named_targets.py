@@ -70,6 +70,7 @@ np.testing.assert_array_equal(got, (half * np.float16(3)).astype(np.float16) + h
 """
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("program", [PRODUCTS, OTHERS], ids=["products", "others"])
 @pytest.mark.parametrize("target", runnable(machine()))
 def test_values_are_those_of_numpy(target, program):

@@ -46,7 +46,7 @@ def close(what, got, wanted, eps, floor=0.0):
         assert not problem, f"{what} {i}: {problem}"
 
 
-@pytest.mark.cases(200)
+@pytest.mark.cases(130)
 @each
 def test_values_and_gradients_in_float64(row):
     """The values, and the gradients against central differences along random directions."""

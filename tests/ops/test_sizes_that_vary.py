@@ -499,7 +499,7 @@ def test_what_fits_no_plan_is_not_kept() -> None:
     assert all(len(family.seen) <= 8 for _, family in plans._size_families.items())
 
 
-@pytest.mark.cases(30)
+@pytest.mark.cases(15)
 @pytest.mark.parametrize("seed", range(240))
 def test_random_programs(seed: int) -> None:
     assert torch.tensor

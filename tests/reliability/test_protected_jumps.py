@@ -174,7 +174,7 @@ def test_there_are_unprotected_jumps():
             assert list(unprotected(work.__code__)), work
 
 
-@pytest.mark.cases(len(FOLDERS))
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_package_has_none(folder):
     lines = [

@@ -85,7 +85,7 @@ def bytes_of(value: object) -> bytes:
     )  # fmt: skip
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("kind", FLAGS)
 @pytest.mark.parametrize(
     "make", [make for make in PROGRAMS if make not in CALL_ROUTINES], ids=lambda make: make.__name__
@@ -239,6 +239,7 @@ def test_exported_sources_with_routines(tmp_path: Path) -> None:
     assert done.stdout.count("100 bytes") == 3
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_exported_sources_build_and_run(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:

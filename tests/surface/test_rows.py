@@ -56,7 +56,7 @@ def on_torch(row: Row, arrays, dtype="float64", *, grad=True) -> Found:
     return found
 
 
-@pytest.mark.cases(150)
+@pytest.mark.cases(110)
 @each
 def test_values_and_gradients(row):
     arrays = rows.draw(row, rows.sizes(row))
