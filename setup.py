@@ -423,7 +423,10 @@ def extension(name: str, *sources: str, options: Sequence[str] = ()) -> Extensio
     """Describe the module of the .pyx file of its name and of C `sources`."""
     macros = [("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")]
     # Contraction would make results of doubles differ between processors.
-    compile_args = ["-std=c11", "-O2", "-g0", "-fvisibility=hidden", "-ffp-contract=off"]
+    compile_args = [
+        "-std=c11", "-O2", "-g0", "-fvisibility=hidden", "-ffp-contract=off",
+        "-Werror=implicit-function-declaration",
+    ]  # fmt: skip
     link_args: list[str] = []
     if sys.platform != "darwin":
         compile_args.append("-pthread")

@@ -1,9 +1,12 @@
 # cython: language_level=3
-"""Cython declarations of csrc/krt_model.h and csrc/model_host.h."""
+"""Cython declarations of csrc/krt_model.h, csrc/model_host.h and csrc/model.h."""
 
 from libc.stdint cimport int64_t
 
 from kernelrt.native.krt cimport krt_edit, krt_kernel, krt_plan, krt_status
+
+cdef extern from "model.h" nogil:
+    void krt_processor_identity(char *out, size_t nbytes)
 
 cdef extern from "model_host.h" nogil:
     ctypedef struct krt_model:
@@ -49,7 +52,6 @@ cdef extern from "model_host.h" nogil:
     krt_status krt_model_state(krt_model *model, int number, krt_port *out)
     krt_status krt_model_save(krt_model *model, const char *path, krt_message *why)
     size_t krt_model_n_plans(const krt_model *model)
-    void krt_processor_identity(char *out, size_t nbytes)
     krt_plan *krt_model_plan(const krt_model *model, size_t plan)
     void *krt_model_memory(const krt_model *model, size_t *nbytes)
     size_t krt_model_bodies(const krt_model *model, size_t plan, size_t op, const int64_t **out)
