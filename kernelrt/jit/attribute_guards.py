@@ -1,7 +1,7 @@
 """Guards on attributes and items of user objects that a traced function reads.
 
-Guarded are the attributes of objects and classes that reachable code reads by name, and the items
-of the dicts and lists that those names lead to.
+Code that the function can reach reads attributes of objects and classes by name. These attributes
+are guarded, and so are the items of the dicts and lists that these attributes hold.
 """
 
 from __future__ import annotations
@@ -181,10 +181,10 @@ class Guards:
         return found
 
     def _use(self, snapshot: Snapshot) -> tuple[bool, dict[Key, None], bool]:
-        """Return how code uses a container.
+        """Return how code uses the items of a container.
 
-        These are whether it reads all items, the constant keys that it reads, and whether it tests
-        membership.
+        Returns three values: whether the code reads all items, the constant keys that it reads, and
+        whether it tests membership.
         """
         whole, tested = not is_standard(type(snapshot.holder)), False
         keys: dict[Key, None] = {}

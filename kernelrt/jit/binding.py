@@ -98,7 +98,7 @@ def make_replay(
 
 
 class PendingWork:
-    """Before a run, commit assignments and compute lazy tensors that read what the plan writes.
+    """Before a run, commit assignments, and compute lazy tensors that read memory the plan writes.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def _input_spec(
 
 
 def input_sites(plan: ExecutionPlan, homes: Sequence[Buffer | None]) -> list[Sequence[Site]]:
-    """Return for each argument the sites where a plan reads its address.
+    """Return for each argument the sites in the plan that hold the argument's address.
 
     Parameters
     ----------
@@ -161,14 +161,14 @@ def input_sites(plan: ExecutionPlan, homes: Sequence[Buffer | None]) -> list[Seq
     Returns
     -------
     list of sequences of Site
-        Empty for an argument that must be copied.
+        One sequence of sites for each argument; empty if the argument must be copied.
     """
     bindable = len(_written_ranges(plan)) <= MOST_WRITTEN_RANGES
     return [_sites(plan, home) if home and bindable else () for home in homes]
 
 
 def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:
-    """Return the sites where the plan reads an argument's address; empty if it must be copied."""
+    """Return the sites that hold an argument's address; empty if the argument must be copied."""
     here = byte_range_of(home)
     if here.nbytes < BIND_FROM_BYTES or any(
         here.meets(byte_range_of(b)) for b in plan.output_buffers

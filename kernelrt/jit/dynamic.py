@@ -106,7 +106,8 @@ def generalize(
 ) -> tuple[Spec, ...]:  # fmt: skip
     """Replace sizes in `specs` by the Variables of `dynamic`.
 
-    Arguments that are None, and those in `absent` (not passed, they have a default), have no sizes.
+    Two kinds of arguments have no sizes: those that are None, and those in `absent`, which were not
+    passed and have a default.
 
     Raises
     ------
@@ -127,14 +128,14 @@ def generalize(
         if not isinstance(spec, Array):
             raise DTypeError(
                 f"dynamic: {name!r} is not the name of an array argument; the arguments are "
-                f"{', '.join(names) or 'none'}"
+                f"{', '.join(names) or 'none'}; use a name of this list"
             )
         shape = list(spec.shape)
         for axis, variable in axes.items():
             if not -len(shape) <= axis < len(shape):
                 raise ShapeError(
                     f"{name}: dynamic names axis {axis}, but the argument has {len(shape)} axes; "
-                    "leave out this axis"
+                    "leave out this axis, or pass an array that has it"
                 )
             size = shape[axis]
             assert isinstance(size, int)
@@ -157,7 +158,7 @@ def _check_size(
     if known != size:
         raise ShapeError(
             f"{name}: axis {axis} has size {size}, but {first} gave Variable {label!r} the size "
-            f"{known}; both must agree"
+            f"{known}; pass arrays of one size, or give the axes different Variables"
         )
 
 
@@ -177,7 +178,7 @@ class SizedReplays:
     pending : PendingWork
         Work to do before a run.
     most_calls : int
-        Number of calls with the same sizes after which :meth:`often` is true; 0 for never.
+        Number of calls with the same sizes after which :meth:`often` returns True; 0 means never.
     """
 
     def __init__(
@@ -229,7 +230,7 @@ class SizedReplays:
         return found is not None and 0 < found.most_calls <= found.calls
 
     def keep(self, actual: tuple[Spec, ...]) -> None:
-        """Stop counting calls with these sizes; :meth:`often` is false from now on."""
+        """Stop counting calls with these sizes, so that :meth:`often` returns False from now on."""
         self.replay(actual).most_calls = 0
 
     def values(self, actual: Sequence[Spec]) -> dict[str, int]:
@@ -252,10 +253,12 @@ class _Kind(LruValue):
     seen : dict
         The sizes of all axes in the newest calls that found no plan, oldest first.
     forms : list of (Form, int)
-        How the sizes of calls that share a plan follow from Variables; and how far the bounds of
-        these Variables were narrowed: WIDE, FROM_LEAST or AS_SEEN.
+        One pair for each set of calls that share a plan. The form says how the sizes follow from
+        Variables. The number says how far the bounds of these Variables were narrowed: WIDE,
+        FROM_LEAST or AS_SEEN.
     limits : int
-        How far to narrow the bounds of the next form: no trace has failed with such bounds yet.
+        How far to narrow the bounds of the next form. No trace has failed with bounds this narrow
+        yet.
     own : int
         Number of size combinations that got a static plan because they are frequent.
     """
@@ -269,8 +272,8 @@ class _Kind(LruValue):
 class SizeHistory:
     """The sizes that the arguments of a jitted function had, and the axes to make dynamic.
 
-    The first two combinations of sizes get static plans. The third shows which sizes change and
-    how they depend on each other: these sizes become Variables.
+    The first two combinations of sizes get static plans. The third combination shows which sizes
+    change, and how they depend on each other. The sizes that change become Variables.
     """
 
     def __init__(self) -> None:
@@ -291,7 +294,7 @@ class SizeHistory:
         return None if form is None else _generalized(actual, form)
 
     def grants(self, call: Call, actual: tuple[Spec, ...]) -> bool:
-        """Return whether frequent sizes may get a static plan, and count the plan if they may."""
+        """Return whether frequent sizes may get a static plan. If they may, count this plan."""
         kind = self._kinds.get(_key(call, actual))
         if kind is None or kind.own >= MOST_OWN:
             return False
@@ -299,7 +302,7 @@ class SizeHistory:
         return True
 
     def found(self, call: Call, actual: tuple[Spec, ...]) -> tuple[Spec, ...] | None:
-        """Record a call without a plan; return specs with Variables if sizes changed twice.
+        """Record a call that has no plan. If sizes changed twice, return specs with Variables.
 
         If a trace with these specs fails, :meth:`narrowed` returns the specs to try next.
         """
@@ -325,7 +328,8 @@ class SizeHistory:
     ) -> tuple[Spec, ...] | None:
         """Return the specs to try after a trace with `specs` failed: with narrower bounds of sizes.
 
-        If `helps` is false, narrower bounds do not help: return None, as no size can be dynamic.
+        If `helps` is false, narrower bounds would not help. No size can be dynamic then, so return
+        None.
         """
         kind = self._kinds.get(_key(call, actual))
         for form, limits in [] if kind is None else kind.forms:

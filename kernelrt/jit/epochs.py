@@ -84,9 +84,9 @@ class Epochs(JitCore, Generic[R]):
         seed : int, optional
             Seed of the orders. By default they follow :func:`kernelrt.manual_seed`.
         drop_last : bool
-            Whether to skip a last batch with fewer rows, which needs a separate plan.
+            Whether to skip the last batch if it has fewer rows; such a batch needs a separate plan.
         const : mapping of str to object, optional
-            Arguments by name that each step receives unsliced, although they have axes.
+            Arguments by name. Each step receives them whole, although they have axes.
         every : int, optional
             Number of steps between calls of the callback. By default the steps of one epoch.
         callback : callable, optional
@@ -97,7 +97,7 @@ class Epochs(JitCore, Generic[R]):
             that it raises propagates.
         progress : bool, optional
             Whether to show a progress bar on standard error, tqdm's if it is installed. By default
-            it appears after 2 seconds if standard error is a terminal or the program is a notebook.
+            the bar appears after 2 seconds, but only on a terminal or in a notebook.
 
         Returns
         -------

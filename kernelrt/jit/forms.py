@@ -22,7 +22,7 @@ RANDOM_STATE: Final = ("random.key", "random.counter")
 
 
 def form_of(template: Template, name: str) -> list[Any]:
-    """Return nested containers as JSON data: kind and size or keys of each, None for a leaf."""
+    """Return nested containers as JSON data: the kind, and the size or keys; None for a leaf."""
     found: list[Any] = []
     for node in template.nodes:
         if node is None:
@@ -36,7 +36,7 @@ def form_of(template: Template, name: str) -> list[Any]:
         else:
             raise ModelFileError(
                 f"{name}: a {node.kind.__name__} among the arguments or results cannot be saved; "
-                "expected lists, tuples, named tuples, and dicts whose keys are strings or ints"
+                "use lists, tuples, named tuples, and dicts whose keys are strings or ints"
             )
     return found
 
@@ -78,7 +78,7 @@ def constant_of(data: Any) -> Any:
 def constant_text(where: str, value: object) -> str:
     """Return a constant argument as JSON text. Equal texts stand for equal constants.
 
-    A member of an enumeration is told by its class and its value.
+    The text of a member of an enumeration consists of its class and its value.
     """
     if isinstance(value, enum.Enum):
         return json.dumps({"enum": type(value).__qualname__, "value": plain(where, value.value)})

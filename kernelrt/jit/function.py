@@ -175,9 +175,9 @@ class JitFunction(Epochs[R]):
     def plan(self, *args: Any, **kwargs: Any) -> ExecutionPlan:
         """Return the plan for these arguments, with the arguments copied in.
 
-        The function is traced if there is no plan yet. Executing the plan writes state as a call
-        does. It takes no arguments and returns neither results nor gradients: a ``grad`` that is
-        None stays None.
+        The function is traced if there is no plan yet. An execution of the plan takes no arguments,
+        and writes state as a call does. It returns no results, and sets no gradients: a ``grad``
+        that is None stays None.
 
         Parameters
         ----------
@@ -187,7 +187,8 @@ class JitFunction(Epochs[R]):
         Returns
         -------
         ExecutionPlan
-            The plan of a call with these arguments; its ``explain()`` lists kernels and buffers.
+            The plan that a call with these arguments runs; its ``explain()`` lists kernels and
+            buffers.
 
         Raises
         ------
@@ -211,7 +212,8 @@ class JitFunction(Epochs[R]):
     def save(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Save the function and its state to a file that runs without Python or a compiler.
 
-        :func:`kernelrt.save` saves several functions that share state, and tells what a file holds.
+        :func:`kernelrt.save` saves several functions that share state; it also documents what a
+        file holds.
 
         Parameters
         ----------
@@ -329,7 +331,7 @@ class JitFunction(Epochs[R]):
         return max(0, self._traced - 1)
 
     def explain(self) -> str:
-        """Describe the plans, and for each after the first why it was made.
+        """Describe the plans. For each plan after the first, say why it was made.
 
         Returns
         -------
@@ -375,7 +377,7 @@ class JitFunction(Epochs[R]):
 
     @property
     def _order(self) -> list[Variant]:
-        """The plans, oldest first; sorted on demand so that only `_variants` stores them."""
+        """The plans, oldest first; sorted in each read, because only `_variants` stores them."""
         with state.lock:
             every = [variant for alike in list(self._variants.values()) for variant in alike]
         return sorted(every, key=lambda variant: variant.serial)
@@ -386,7 +388,7 @@ class JitFunction(Epochs[R]):
     ) -> tuple[Variant, list[Any], Replay]:  # fmt: skip
         """Return the plan for these arguments (traced if necessary), their leaves and the replay.
 
-        With `sized`, the plan may be dynamic; with `exact`, it is for these sizes only.
+        If `sized` is true, the plan may be dynamic. If `exact` is true, it is for these sizes only.
         """
         sized = sized and not exact
         if kwargs:
@@ -464,8 +466,8 @@ class JitFunction(Epochs[R]):
     ) -> tuple[tuple[Spec, ...], Variant | None, Variant | None]:
         """Find or make a plan for many sizes.
 
-        Return the specs, the known plan or None, and the new plan or None. If both are None, the
-        caller makes a static plan.
+        Return three values: the specs, the known plan or None, and the new plan or None. If both
+        plans are None, the caller makes a static plan.
         """
         specs = sizes.known(call, actual)
         known = None if specs is None else self._known(call, specs, leaves)
@@ -519,7 +521,7 @@ class JitFunction(Epochs[R]):
         )
 
     def _traced_for(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> Traced:
-        """Trace the function; raise JitError if it can tell dynamic sizes from ints."""
+        """Trace the function; raise JitError if it treats dynamic sizes differently from ints."""
         traced = functools.partial(
             trace, self._fn, self._name, call, specs, leaves, keep_grads=self._keep_grads
         )
@@ -715,33 +717,35 @@ def jit(
 ) -> Any:
     """Trace a function once per argument signature, and replay the plan from then on.
 
-    Arrays, tensors and Python floats are inputs. Ints, bools, strings, None and modules are
-    static: another value causes a new trace, as does another shape or dtype. Tensors that the
-    function accesses in another way (parameters, moments, random state) are state: they are read,
-    and updated in place if the function assigns to them. Results are new arrays that the caller
-    owns.
+    Arrays, tensors and Python floats are inputs. Ints, bools, strings, None and modules are static:
+    a call with another value traces the function again, and so does a call with another shape or
+    dtype. Tensors that the function reaches in another way, such as parameters and moments, are
+    state. The plan reads state from memory, and updates it in place if the function assigns to it.
+    Results are new arrays that the caller owns.
 
     Parameters
     ----------
     fn : callable
-        Function or method. Takes arrays, tensors, floats and static values, and returns tensors;
-        both may be nested in lists, tuples and dicts.
+        Function or method that takes arrays, tensors, floats and static values, and returns
+        tensors. Arguments and results may be nested in lists, tuples and dicts.
     dynamic : mapping of str to mapping of int to Variable, or False, optional
         Axes of arguments whose size may change without a new plan, as in
-        ``{"x": {0: Variable("batch", 1, 256)}}``. By default an axis becomes dynamic with its third
-        size, if the function can be traced for all sizes at once; `explain` reports it. With
-        False, each size has a separate plan.
+        ``{"x": {0: Variable("batch", 1, 256)}}``. By default an axis becomes dynamic when it has
+        its third size, if one trace can serve all sizes; `explain` reports it. With False, each
+        size has a separate plan.
     threads : int, optional
         Maximum number of threads of the plans.
     keep_grads : bool
-        Whether to store gradients even if the function clears them, computes them and uses them in
-        an optimizer's step. By default these are not stored, and reading their ``grad`` outside
-        raises GradientError. All other gradients are always stored.
+        Whether to store the gradients of parameters for which the function does everything itself:
+        it clears the gradients, computes them, and uses them in an optimizer's step. By default
+        these gradients are not stored, and reading such a ``grad`` outside the function raises
+        GradientError. All other gradients are always stored.
     freeze : bool
-        Whether state that the function only reads, such as the weights of a trained model, changes
-        rarely. Its matrices are then stored a second time in the layout that matrix products read,
-        which saves 10 to 40 % of the time of inference with four or more rows. The next call still
-        sees any change, but takes longer because it packs the matrices again.
+        Declares that state which the function only reads, such as the weights of a trained model,
+        changes rarely. The plan then keeps a second copy of its matrices, in the layout that matrix
+        products read. This saves 10 to 40 % of the time of inference with four or more rows. If the
+        state changes, the next call sees the change, but takes longer because it packs the matrices
+        again.
 
     Returns
     -------

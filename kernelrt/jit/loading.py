@@ -1,4 +1,4 @@
-"""Open model files: the functions in them are called like the jitted functions they were."""
+"""Open model files: load() gives functions that are called like the jitted functions saved."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ def load(
 ) -> LoadedModel:
     """Open a model file that :func:`kernelrt.save` or ``JitFunction.save`` wrote.
 
-    Nothing is compiled, and llvmlite is not needed. A model file is code: open only files that you
-    trust as you trust a library. Checksums in the file detect damage, not malice.
+    Nothing is compiled, and llvmlite is not needed. A model file contains machine code, so open
+    only files that you trust as you trust a library. Checksums in the file detect damage, but not
+    manipulation.
 
     Parameters
     ----------
@@ -100,7 +101,10 @@ def load(
     else:
         path = checked_path(source, expected="a str, a path or bytes")
         if not path.exists():
-            raise FileNotFoundError(f"path: there is no file {str(path)!r}")
+            raise FileNotFoundError(
+                f"path: there is no file {str(path)!r}; pass the path of a file that kernelrt.save "
+                "wrote"
+            )
         if trusted_digest is None:
             return LoadedModel(str(path))
         try:
@@ -116,8 +120,8 @@ def load(
         found = hashlib.sha256(data).hexdigest()
         if found != trusted_digest.strip().lower():
             raise ModelFileError(
-                f"trusted_digest: the file has the SHA-256 {found}, not {trusted_digest}; it is "
-                "not the file that you trust"
+                f"trusted_digest: the file has the SHA-256 {found}, not {trusted_digest}; open the "
+                "file with this digest, or pass its new digest if you trust it"
             )
     return LoadedModel(data)
 
@@ -125,15 +129,15 @@ def load(
 class LoadedModel:
     """The functions of a model file, and the state that they share.
 
-    Functions are attributes: ``model.predict(x)``. If there is only one, the model can be called,
-    too.
+    Functions are attributes: ``model.predict(x)``. If the model has only one function, you can also
+    call the model itself.
 
     Attributes
     ----------
     functions : dict of str to LoadedFunction
         The functions by name.
 
-    A function with the name of a method is reached as ``model["save"]``.
+    If a function has the name of a method, such as ``save``, write ``model["save"]``.
 
     Examples
     --------
@@ -167,7 +171,8 @@ class LoadedModel:
             if isinstance(error, KernelrtError):
                 raise
             raise ModelFileError(
-                f"the file is damaged: its description of functions is wrong ({error})"
+                f"the file is damaged: its description of functions is wrong ({error}); save the "
+                "functions again"
             ) from error
 
     @functools.cached_property
@@ -303,7 +308,8 @@ class LoadedModel:
         if name in functions:
             return functions[name]
         raise AttributeError(
-            f"the model has no function {name!r}; it has {', '.join(functions) or 'none'}"
+            f"the model has no function {name!r}; use one of its functions: "
+            f"{', '.join(functions) or 'none'}"
         )
 
     def __getitem__(self, name: str) -> LoadedFunction:
@@ -316,8 +322,8 @@ class LoadedModel:
         """Call the only function of the model."""
         if len(self.functions) != 1:
             raise TypeError(
-                f"the model has {len(self.functions)} functions; call one of them: "
-                f"{', '.join(self.functions)}"
+                f"the model has {len(self.functions)} functions, so it cannot be called itself; "
+                f"call one of them: {', '.join(self.functions)}"
             )
         [function] = self.functions.values()
         return function(*args, **kwargs)
@@ -334,12 +340,14 @@ class Described(NamedTuple):
     number : int
         Number of the function in the C interface.
     name : str
-        Name of the function; functions that take several kinds of arguments have several plans.
+        Name of the function. A function that was saved for several kinds of arguments has several
+        plans.
     sizes : tuple of str
         Names of the sizes that may change.
     inputs, outputs : list of (str, str, tuple)
-        Name, dtype and shape of each. Sizes that may change are given by name where an axis has
-        exactly this size, else by their present value. The dtype of a constant is empty.
+        Name, dtype and shape of each input or output. If the size of an axis may change, the shape
+        has the name of the size; if the size is computed from such sizes, the shape has its present
+        value. The dtype of a constant is empty.
     """
 
     number: int
@@ -375,11 +383,11 @@ class _Signature:
 
     @property
     def once(self) -> bool:
-        """False: the plan fits all calls with arguments of its signature."""
+        """False, because the plan fits all calls with arguments of its signature."""
         return False
 
     def fits(self) -> bool:
-        """Return whether the plan fits the present state: always."""
+        """Return True: the plan fits any state."""
         return True
 
     @property
@@ -388,7 +396,7 @@ class _Signature:
         return frozenset(i for i, text in enumerate(self._constants) if text is not None)
 
     def with_floats(self, leaves: Sequence[Any]) -> list[Any]:
-        """Return the leaves with ints as floats where the plan takes floats."""
+        """Return the leaves; convert an int to a float where the plan takes a float."""
         kinds = [said["kind"] for said in self.described["inputs"]]
         return [
             float(leaf) if kind == "float" and type(leaf) is int else leaf
@@ -396,7 +404,7 @@ class _Signature:
         ]
 
     def nested_otherwise(self, form: Sequence[Any], keywords: Sequence[str]) -> str:
-        """Return how keywords or containers of a call differ from the plan's; empty if they fit."""
+        """Describe how keywords or nesting of a call differ from the plan's; empty if they fit."""
         if [*keywords] != self.described["keywords"]:
             return f"keywords {', '.join(keywords) or 'none'}"
         if form != self.described["arguments"]:
@@ -404,7 +412,7 @@ class _Signature:
         return ""
 
     def differs(self, specs: Sequence[Spec]) -> str:
-        """Return how arguments differ from those of the plan; empty if they fit."""
+        """Describe how arguments differ from those that the plan takes; empty if they fit."""
         for i, (spec, said) in enumerate(zip(specs, self.described["inputs"], strict=True)):
             name, code = self.inputs[i][:2]
             constant = self._constants[i]
@@ -561,7 +569,10 @@ class LoadedFunction(Epochs[Any]):
         _, leaves, replay = self._variant_for(args, kwargs)
         result = replay(*leaves)
         if result is MISMATCH:
-            raise JitError(f"{self.name}: an argument changed during the call; pass it again")
+            raise JitError(
+                f"{self.name}: an argument changed during the call; call again, and do not change "
+                "it meanwhile"
+            )
         return result
 
     def _variant_for(
@@ -601,7 +612,7 @@ class LoadedFunction(Epochs[Any]):
     def _checked(
         self, args: tuple[Any, ...], rest: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with keywords in their order in the file.
+        """Return the arguments; sort keyword arguments as in the file.
 
         Raises
         ------
@@ -621,7 +632,7 @@ class LoadedFunction(Epochs[Any]):
         raise TypeError(f"{self.name}() takes {expected}, but got {given}")
 
     def _drop(self, variant: Any) -> None:
-        """Keep the plan: a model file has no other."""
+        """Do nothing: a model file has no other plan."""
 
     def __str__(self) -> str:
         return " or ".join(f"{self.name}({signature})" for signature in self.signatures)

@@ -87,7 +87,7 @@ def _in_c(
 ) -> Any:  # fmt: skip
     """Run the steps of all epochs in C; return their results.
 
-    Without a seed the rows keep their order.
+    If `seed` is None, the rows keep their order.
     """
     together = 1 if seed is None else _together(parts)
     for epoch in range(epochs.start, epochs.stop, together):
@@ -199,7 +199,7 @@ _Part: TypeAlias = tuple[int, int, int]
 def _together(parts: Sequence[_Part]) -> int:
     """Return the number of epochs to generate orders for at once.
 
-    Only epochs whose batches all have one size can be joined.
+    The result is more than 1 only if all batches of an epoch have the same size.
     """
     if len(parts) != 1:
         return 1
@@ -223,8 +223,8 @@ class _Calls:
     def __init__(self, every: object, callback: Any) -> None:
         if callback is None:
             raise DTypeError(
-                "every: expected callback= as well, because every only says how often to call it; "
-                "pass callback=, or leave out every"
+                "every: expected callback= as well, because `every` only says how often to call "
+                "it; pass callback=, or leave out `every`"
             )
         if not callable(callback):
             raise DTypeError(f"callback: expected a function, not {type(callback).__name__}")
@@ -238,7 +238,7 @@ class _Calls:
         self._next = self._every
 
     def until_next(self, done: int, most: int) -> int:
-        """Return the number of steps to run before the next call, at most `most`."""
+        """Return the number of steps to run before the callback is called, at most `most`."""
         return min(most, self._next - done)
 
     def due(self, done: int) -> bool:
@@ -320,7 +320,7 @@ class _Run:
                 rows, first = leaf.shape[0], f"in {name}"
             elif leaf.shape[0] != rows:
                 raise ShapeError(
-                    f"{name}: expected {rows} rows, as {first}, not shape "
+                    f"{name}: expected {rows} rows (size of the first axis), as {first}, not shape "
                     f"{format_shape(leaf.shape)}; to pass an argument unsliced to each step, use "
                     f"const={{{name!r}: ...}}"
                 )
@@ -405,9 +405,9 @@ class _Run:
         return found
 
     def _find(self, rows: int, *, known: bool = False) -> tuple[Plan | None, Replay]:
-        """Return the replay for batches of `rows` rows; with `known`, try existing replays first.
+        """Return the plan and replay for batches of `rows` rows.
 
-        The variant is None if an existing replay was found.
+        If `known` is true, try the existing replays first. If one of them fits, the plan is None.
         """
         variant = replay = None
         if known and self._direct:
@@ -478,7 +478,7 @@ def _has_rows(leaf: object) -> bool:
 
 
 def _batch_of(leaf: Any, rows: int) -> Any:
-    """Return an array with `rows` rows and the autograd history of `leaf`, of any content."""
+    """Return an uninitialized array with `rows` rows and the autograd history of `leaf`."""
     if isinstance(leaf, np.ndarray) and rows <= leaf.shape[0]:
         return leaf[:rows]
     shape = (rows, *leaf.shape[1:])

@@ -1,4 +1,4 @@
-"""Guards of a plan on state other than its arguments, checked after any such state changed."""
+"""Guards of a plan on state other than its arguments."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ __all__ = ["Watch"]
 class Watch:
     """Guards on the Python state that a traced function read, and the gradient effects of its plan.
 
-    A replay checks the guards before a run if `kernelrt.native.array_handle.touch` was called since
-    the last run in which there was nothing to do.
+    A replay does not check the guards before each run. It checks them only if
+    `kernelrt.native.array_handle.touch`, which reports a change of state, was called since the last
+    run in which there was nothing to do.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ class Watch:
     rebound : str
         Name of a variable that the function rebound itself; empty if there is none.
     roots : iterable of UOp
-        Nodes that were differentiated, and nodes that gradients of the results would flow to.
+        Nodes that were differentiated, and nodes to which gradients of the results would flow.
     effects : sequence of Effect
         Changes of gradients.
     read, written : collection of Buffer
@@ -104,7 +105,7 @@ class Watch:
         return bool(self._once)
 
     def repeats(self) -> bool:
-        """Return whether the plan leaves each gradient in the state in which it found it."""
+        """Return whether a run leaves each gradient in the state that the next run expects."""
         return all(effect.reads in (None, effect.after) for effect in self._effects)
 
     def _live_leaves(self) -> frozenset[tuple[Buffer, Hooks]]:
@@ -161,8 +162,9 @@ class Watch:
     def before(self) -> tuple[bool, Handover, tuple[tuple[TensorBase, bool], ...]]:
         """Prepare the gradients for a run.
 
-        Return whether there was work, or will be in the next run; the gradients to hand over after
-        the run; and the tensors whose `requires_grad` the run changes, with the new values.
+        Return three values: whether there was work or will be in the next run, the gradients to
+        hand over after the run, and the tensors whose `requires_grad` the run changes, each with
+        its new value.
         """
         if not self._effects:
             return bool(self._once), _NOTHING, self._settings

@@ -40,8 +40,8 @@ def save(
 
     The file holds machine code for the processor that ``KERNELRT_TARGET`` names (by default this
     one), and the present values of all state that the functions read or update: parameters, moments
-    of optimizers, random state. Functions that share state here share it in the file. So a training
-    step and a prediction function saved together go on learning together.
+    of optimizers, random state. Functions that share state here share it in the file. For example,
+    a prediction function sees what a training step in the same file learns.
 
     The file keeps Python values as they were during tracing, such as the mode of a module. Pass
     numbers that change as float arguments or arrays.
@@ -51,18 +51,18 @@ def save(
     path : str or path
         File to write. It is replaced only when the new file is complete.
     *others : object
-        Not allowed: functions are given by name.
+        Must be empty, because functions are passed as keyword arguments.
     **functions : JitFunction, or tuple of JitFunction and arguments
-        The functions by the names that they get in the file. A jitted function is saved with all
-        plans that it has made so far; ``(function, *arguments)`` saves the plan for these
-        arguments.
+        Functions to save; each keyword is the name of the function in the file. A jitted function
+        is saved with all plans that it has made so far; ``(function, *arguments)`` saves the plan
+        for these arguments.
 
     Raises
     ------
     ModelFileError
-        A function has no plan, calls Python or C functions of this process, takes arguments or
-        returns results that are neither tensors nor plain values, or would be traced again by its
-        next call.
+        A function has no plan, or its next call would trace it again. Or it calls Python or C
+        functions of this process, or takes or returns values that are neither tensors nor plain
+        values.
     OSError
         The file cannot be written.
 
@@ -172,7 +172,10 @@ def _check_repeats(name: str, variant: Variant) -> None:
     """Raise ModelFileError if the next call would need another plan."""
     watch = variant.traced.watch
     if watch.once:
-        raise ModelFileError(f"{name}: the plan fits one call only: {watch.differs()}")
+        raise ModelFileError(
+            f"{name}: the plan fits one call only: {watch.differs()}; make this change outside of "
+            "the function"
+        )
     if not watch.repeats():
         raise ModelFileError(
             f"{name}: the function finds no gradients in its first call and finds some in the "
@@ -223,7 +226,7 @@ def _description(name: str, function: JitFunction[Any], variant: Variant) -> dic
 
 
 def _spec(spec: Spec) -> dict[str, Any]:
-    """Return an argument's spec as JSON data; its shape is in the file for C, too."""
+    """Return an argument's spec as JSON data, without sizes, which are elsewhere in the file."""
     if isinstance(spec, Float):
         return {"kind": "float"}
     if isinstance(spec, Static):

@@ -286,7 +286,7 @@ class Static:
 
     @property
     def by_value(self) -> bool:
-        """Whether values are compared by equality; other objects are compared by identity."""
+        """Whether the value is compared by equality. Otherwise it is compared by identity."""
         return type(self.value) is float or isinstance(self.value, _BY_VALUE)
 
     __repr__ = __str__

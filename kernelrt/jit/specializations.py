@@ -22,7 +22,7 @@ __all__ = ["Plan", "Variant", "reason"]
 
 
 class Plan(Protocol):
-    """A plan for one argument signature: a trace's, or that of a model file."""
+    """A plan for one argument signature, from a trace or from a model file."""
 
     @property
     def once(self) -> bool:
@@ -56,7 +56,7 @@ class Variant:
         return self.traced.records in (None, state.local.grad) and self.traced.watch.fits()
 
     def takes(self, leaves: Sequence[Any]) -> bool:
-        """Return whether the arguments answer the function's autograd queries as in the trace."""
+        """Return whether autograd queries of the arguments get the same answers as in the trace."""
         return all(ask(leaves[i]) == answer for (i, ask), answer in self.traced.asked.items())
 
     def lines(self, number: int) -> list[str]:

@@ -35,9 +35,9 @@ def run_stepwise(
 ) -> Any:  # fmt: skip
     """Return the result of a call of a jitted function, computed operation by operation.
 
-    The function sees its arguments as a jitted function does, but with values. Results are
-    computed and, as those of jitted functions, have no autograd history. If an exception is
-    raised, values of tensors, gradients and random state are as before.
+    The function sees its arguments as a jitted function does, but with values. Results have values
+    but, as those of jitted functions, no autograd history. If an exception is raised, values of
+    tensors, gradients and random state are as before.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _given_back(value: object, function: str) -> object:
-    """Return a result as a jitted function does: a copy without autograd history."""
+    """Return a copy of a result without autograd history, as a jitted function does."""
     if not isinstance(value, Tensor):
         return value
     result = value.detach().clone()

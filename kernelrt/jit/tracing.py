@@ -79,7 +79,7 @@ class Result:
     template : Template
         The value without its leaves.
     fixed : sequence of (bool, object)
-        For each leaf whether it is a tensor, which the plan computes; and the constant otherwise.
+        For each leaf, whether it is a tensor, which the plan computes, and otherwise the constant.
     """
 
     template: Template
@@ -125,7 +125,7 @@ class Traced:
     result_names: Sequence[str]
 
     def lineage(self, argument: int) -> int:
-        """Return the autograd history that an argument may have, as the code for C."""
+        """Return the code that tells the C core which autograd history an argument may have."""
         if argument in self.reached:
             return NO_LINEAGE
         return SEVERED if self.asked.get((argument, lineage_kind)) == "" else WHOLE
@@ -330,7 +330,7 @@ def _assigned_arguments(
 def _widening(
     nodes: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], homes: Mapping[Buffer | None, str]
 ) -> str:
-    """Return the name of a float64 argument that promotes float32 state; empty if none does."""
+    """Return the name of a float64 argument that converts float32 state; empty if none does."""
     seen = list(toposort([*nodes, *(value for _, value in commits)]))
     wide = [homes[n.arg] for n in seen if n.op is Op.BUFFER and n.dtype is float64
             and n.arg in homes and n.arg.size > 1]  # fmt: skip
@@ -348,7 +348,7 @@ _MOVEMENT = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.
 
 
 def _severed_tag(result: UOp, function: str) -> tuple[Severed | None, frozenset[int]]:
-    """Return the tag of a result without history, and the arguments whose gradients it cuts off.
+    """Return the tag of a result, and the arguments to which its gradients do not flow.
 
     The tag is None if the result depends on no state that requires a gradient.
     """
@@ -366,7 +366,7 @@ def _severed_tag(result: UOp, function: str) -> tuple[Severed | None, frozenset[
 
 
 def _gradient_state(results: Sequence[UOp]) -> list[UOp]:
-    """Return the state that gradients of the results flow to, or would if it required them."""
+    """Return the state to which gradients of the results flow, or would if it required them."""
     found = []
     for node in (n for root in results for n in history(root)):
         state_here = node.op is Op.DETACH and (node.arg is None or isinstance(node.arg, Leaf))

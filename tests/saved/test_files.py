@@ -137,7 +137,7 @@ def test_a_digest_that_the_caller_trusts_is_checked(content: bytes, tmp_path: Pa
     digest = hashlib.sha256(content).hexdigest()
     assert krt.load(path, trusted_digest=digest.upper()).functions
     assert krt.load(content, trusted_digest=digest).functions
-    with pytest.raises(ModelFileError, match="not the file that you trust"):
+    with pytest.raises(ModelFileError, match="open the file with this digest"):
         krt.load(path, trusted_digest="0" * 64)
 
 

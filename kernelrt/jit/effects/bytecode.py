@@ -48,9 +48,9 @@ class UsedNames:
     shared : tuple of str
         Closure variables that it sets or deletes.
     attributes : tuple of str
-        Attributes, of any object, that it reads, or may read by getattr with a constant string.
+        Attributes of any object that the code reads, or may read by getattr with a constant string.
     set_attributes : tuple of str
-        Attributes, of any object, that it sets or deletes.
+        Attributes of any object that the code sets or deletes.
     imports : tuple of (str, int)
         Imported modules, each with the number of dots before its name.
     by_text : bool
@@ -114,7 +114,7 @@ def texts_of(code: types.CodeType) -> list[str]:
 
 @functools.lru_cache(4096)
 def dotted(code: types.CodeType) -> tuple[tuple[tuple[str, ...], int], ...]:
-    """Return the dotted names that code reads, such as ``time.time``, with their lines."""
+    """Return the dotted names that code reads, such as ``time.time``, each with its line."""
     found: list[tuple[tuple[str, ...], int]] = []
     goes_on = False
     for step in dis.get_instructions(code):
@@ -131,7 +131,7 @@ def dotted(code: types.CodeType) -> tuple[tuple[tuple[str, ...], int], ...]:
 
 
 def nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield a code object and those of the functions nested in it."""
+    """Yield a code object, and the code objects of all functions nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -109,7 +109,7 @@ class ClosureWalk:
     def _follow(self, found: Iterable[tuple[Where, object]]) -> set[str]:
         """Visit the code that may run, then other code.
 
-        Return the names of attributes that the code that may run mentions.
+        Return the attribute names that appear in the code that may run.
 
         A method may run if code that may run mentions its name. Variables that only other methods
         read, such as the counter of the loop that calls the function, do not matter.
@@ -144,7 +144,7 @@ class ClosureWalk:
         return self._left > 0 if self._left is not None else len(self._snapshots) < MOST_CONTAINERS
 
     def _take(self, count: int) -> None:
-        """Count a visited object and its items towards the limit."""
+        """Subtract a visited object and its items from the room that is left."""
         if self._left is not None:
             self._left -= _WEIGHT + count
 
@@ -207,7 +207,7 @@ class ClosureWalk:
             yield from self._methods(where, kind)
 
     def _methods(self, where: Where, cls: type) -> Iterator[tuple[Where, object]]:
-        """Yield the methods of a class that may run; hold the others back."""
+        """Yield the methods of a class that may run. Keep the others until code names them."""
         self._take(0)
         ours = {base for base in cls.__mro__ if _root(base.__module__) in _STANDARD}
         # The library may call any method that overrides one of its own.
@@ -259,7 +259,7 @@ class ClosureWalk:
     def _variable(
         self, path: str, names: dict[str, Any], name: str, *, read: bool = True
     ) -> Iterator[tuple[Where, object]]:
-        """Record a global that code reads (or sets), and yield its value if it is new."""
+        """Record a global that code reads or sets. If the walk did not know it, yield its value."""
         key = id(names), name
         binding = self._bindings.get(key)
         if binding is None:

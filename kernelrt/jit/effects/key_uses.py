@@ -47,12 +47,13 @@ class Use:
     Attributes
     ----------
     depth : float
-        Minimum number of constant keys that follow the name: 2 for code that reads ``x["a"][0]``
-        and nothing else of ``x``. Containers at this depth or deeper may be read in any way.
+        Smallest number of constant keys that follow the name. It is 2 for code that reads
+        ``x["a"][0]`` and nothing else of ``x``. Code may read containers at this depth, or deeper,
+        in any way.
     keys : set of (int, str or int)
         The constant keys that follow the name, each with the number of keys before it.
     tested : set of int
-        Depths of containers that code tests for a constant key with ``in``.
+        Depths of the containers in which code looks for a constant key with ``in``.
     """
 
     depth: float = math.inf

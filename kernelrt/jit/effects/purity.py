@@ -1,7 +1,8 @@
 """Find side effects of functions that run once for all replays, iterations or batch elements.
 
-Their computations become a graph, which runs as often as necessary. Attributes that they set,
-counters that they increment and random numbers that they draw elsewhere belong to that one call.
+The operations of such a function become a graph, which runs as often as necessary. Other effects
+happen only in its one call: attributes that it sets, counters that it increments, and random
+numbers that it draws from other libraries.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MOST_GENERATORS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """The purpose of a call of a function: phrases for errors and warnings, and strictness.
+    """Why a function is called only once: phrases for errors and warnings, and strictness.
 
     Attributes
     ----------
@@ -49,9 +50,9 @@ class Purpose:
     passing : str
         How to pass in numbers that were drawn outside.
     strict : bool
-        Whether storing tensors of the trace anywhere is an error, and changes are undone after any
-        error. If false, the function is called in each outer call: stored tensors are allowed, as
-        the function may need them, and reading one outside raises an error.
+        Whether it is an error to store a tensor of the trace anywhere, and whether all changes are
+        undone after an error. If false, the function may store tensors, because it may need them
+        later. Reading such a tensor outside the function raises an error.
     """
 
     missing: str
@@ -112,7 +113,7 @@ class Observed:
     around : OuterState
         State that the function can reach.
     own : callable
-        Predicate for objects without a value outside, in addition to the tensors of the trace.
+        Predicate for further objects that, as the tensors of the trace, have no value outside.
     """
 
     def __init__(

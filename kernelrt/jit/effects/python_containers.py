@@ -146,7 +146,7 @@ class Snapshot:
         return self.joined(text_of(self.where), key)
 
     def joined(self, path: str, key: object) -> str:
-        """Return the path of an item, given the path of the container."""
+        """Return the path of an item: the path of its container and the item's key."""
         if is_a(self.holder, types.CellType):
             return path
         if is_a(self.holder, (list, tuple, deque, dict)):

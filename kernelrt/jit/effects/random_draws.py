@@ -1,7 +1,8 @@
 """Detect random numbers of Python and NumPy that a function draws while it is traced.
 
-They become constants of the program like any other number: replays, and iterations of loops, would
-repeat the first draw forever. A change of a generator's state shows that it was used.
+These numbers become constants of the program, like any other number. Each replay, and each
+iteration of a loop, would use the same numbers again. If the state of a generator changed, the
+function has drawn from it.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ class Draws:
     Parameters
     ----------
     reached : callable
-        Returns the objects of the given types that the function can reach, with names.
+        Function that takes types, and returns the reachable objects of these types with their
+        names.
     shared : bool
         Whether to always include the process-wide generators of Python and NumPy.
     most : int, optional
-        Maximum number of generators: reading the state of each takes some microseconds.
+        Maximum number of generators. It limits the time, because reading a state takes
+        microseconds.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class Draws:
         return [i for i in range(len(self._sources)) if not self._has_drawn(i)]
 
     def leave_out(self, indices: Iterable[int]) -> None:
-        """Attribute all draws so far from the generators at these indices to other code."""
+        """Ignore all draws so far from the generators at these indices: other code made them."""
         for i in indices:
             while (state := _state(self._sources[i][1])) != self._before[i]:
                 self._before[i] = state  # compare again: a signal handler may have drawn meanwhile

@@ -1,8 +1,8 @@
 """Detect side effects by comparing the containers of a function before and after its trace.
 
-Replays and iterations of loops do not run Python code: an attribute that the function sets is set
-only once, while it is traced, to a tensor without a value or to the first number. Such a trace
-therefore raises an error.
+Replays and iterations of loops do not run Python code. If a function sets an attribute, Python sets
+it only once, while the function is traced: to a tensor without a value, or to the first of several
+numbers. Such a trace therefore raises an error.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class OuterState(ClosureWalk):
         arguments all attributes and items.
     room : int, optional
         Maximum number of visited items, for a quick snapshot; a container or a function counts as
-        several. Objects further away are not seen. Nor are objects that only methods reach whose
-        names do not appear in the code of the function.
+        several. The walk does not see objects beyond this limit. Nor does it enter methods whose
+        names do not appear in the code of the function, so it does not see objects that only such
+        methods reach.
     """
 
     def __init__(self, *roots: tuple[str, object], room: int | None = None) -> None:
@@ -125,11 +126,12 @@ class OuterState(ClosureWalk):
         )
 
     def names(self, called: Iterable[object] = ()) -> tuple[Names, str]:
-        """Return the Python names that the function reads, and a variable that it rebound itself.
+        """Return the Python names that the function reads, and a variable that it rebound, if any.
 
-        The values are those before the trace, so that changes by other threads during the trace
-        are noticed; if the function rebound a variable, they are the current ones. State reachable
-        from the functions in `called`, which the plan itself calls, is not guarded.
+        The values are those from before the trace, so that the guards notice changes that other
+        threads make during the trace. If the function rebound a variable, the values are the
+        current ones. The plan itself calls the functions in `called`, so state that only they reach
+        is not guarded.
         """
         for snapshot in self._snapshots:
             if is_a(snapshot.holder, types.CellType) and self._may_set(snapshot, ""):
@@ -332,7 +334,7 @@ def _may_stay_once(
 def _may_stay_failed(
     key: object, was: object, now: object, made: Callable[[object], bool], *, sure: bool
 ) -> bool:
-    """Return whether an item may be `now` after an error, which ends the loop anyway."""
+    """Return whether an item may keep the value `now` after an error. The error ends the loop."""
     del key, sure
     return not (_is_state(was) and made(now))
 
@@ -363,7 +365,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _compares(snapshot: Snapshot) -> bool:
-    """Return whether old and new items correspond: in lists that grow they may not."""
+    """Return whether old and new items correspond; they may not in a list that grows."""
     if is_a(snapshot.holder, list):
         return len(snapshot.before) == size(snapshot.holder)
     return not is_a(snapshot.holder, (tuple, deque, set, frozenset))
