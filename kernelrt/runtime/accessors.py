@@ -71,7 +71,7 @@ class PlanParts:
 
 
 class PlanAccessors(PlanCore):
-    """Accessors of a plan's parts. Changes to the parts are made under the plan's lock."""
+    """Accessors of a plan's parts. Code that changes the parts must hold the plan's lock."""
 
     build_times: BuildTimes = BuildTimes()
     """Seconds that it took to make the plan, its preparation not included."""
@@ -90,7 +90,7 @@ class PlanAccessors(PlanCore):
 
     @property
     def preparation(self) -> ExecutionPlan | None:
-        """Plan that computes run-invariant values: before the first run and when inputs changed."""
+        """Plan that computes run-invariant values before the first run and after inputs changed."""
         found, _ = self._prepared_by
         return cast("ExecutionPlan | None", found)
 
@@ -266,7 +266,7 @@ class PlanAccessors(PlanCore):
         return [self._memory.live(i) for i in self._memory.given()]
 
     def ranges(self) -> list[tuple[ByteRange, bool]]:
-        """Return the byte range of each buffer except ports, and whether it was given."""
+        """Return, for each buffer except ports, its byte range and whether it was given."""
         return self._memory.ranges()
 
     def size_entries(self) -> Iterator[tuple[int, int, bool, Dim | str, dict[str, int]]]:
@@ -277,11 +277,11 @@ class PlanAccessors(PlanCore):
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Indices of the ports: buffers whose address is set by the region that runs the plan."""
+        """Indices of the ports, whose addresses the region that runs the plan sets."""
         return tuple(i for i, entry in enumerate(self._parts.layout.entries) if entry.port)
 
     def port(self, index: int) -> Entry:
-        """Return the entry of a port, with its size and dtype.
+        """Return the description of a port.
 
         Parameters
         ----------

@@ -30,13 +30,14 @@ class Entry:
     dtype : DType
         Type of the elements.
     buffer : Buffer or None
-        Buffer that was given to the plan; None: the plan allocates one, or it is a port.
+        Buffer that was given to the plan. None if the plan allocates the buffer, or if it is a
+        port.
     base : int or None
         Entry that this one is a view of.
     byte_offset : int
         Offset in the base.
     protected : bool
-        Whether a run that fails must leave the bytes unchanged.
+        Whether the bytes must stay unchanged if a run fails.
     own : Intermediate or None
         Identity of the storage of a buffer that the plan allocates.
     port : bool
@@ -77,7 +78,7 @@ class Layout:
         return len(self.entries) - 1
 
     def add_port(self, size: int, dtype: DType) -> int:
-        """Add a buffer whose address the region sets that runs the plan; return its index."""
+        """Add a port: a buffer whose address the plan's region sets. Return its index."""
         self.entries.append(Entry(size, dt.parse(dtype), None, port=True))
         return len(self.entries) - 1
 
@@ -104,12 +105,12 @@ class Layout:
         return len(self.entries) - 1
 
     def root(self, index: int) -> tuple[int, int]:
-        """Return the entry at the root of a chain of views, and the offset of `index` in it."""
+        """Return the buffer under all nested views of `index`, and the offset of `index` in it."""
         entry = self.entries[index]
         return (index, 0) if entry.base is None else (entry.base, entry.byte_offset)
 
     def root_of(self, index: int) -> Entry:
-        """Return the entry at the root of a chain of views."""
+        """Return the buffer under all nested views of `index`."""
         return self.entries[self.root(index)[0]]
 
     def copy(self) -> Layout:
@@ -130,7 +131,7 @@ class Layout:
         return other
 
     def region(self, index: int) -> ByteRange:
-        """Return the byte range of an entry. Allocates the memory of a given buffer."""
+        """Return the byte range of an entry. If its buffer was given, allocate its memory."""
         entry = self.entries[index]
         if entry.buffer is not None:
             return byte_range_of(entry.buffer)

@@ -39,11 +39,11 @@ __all__ = ["ExecutionPlanBuilder"]
 
 
 class ExecutionPlanBuilder:
-    """Collects buffers and operations, and checks them once; execution repeats no check.
+    """Collects the buffers and operations of a plan, and checks them once, before any execution.
 
-    Operations run as if one after the other, in the order in which they were added unless given
-    dependencies require another order. Operations that access no common bytes, or only read them,
-    may run at the same time.
+    Results are as if operations ran one after the other, in the order in which you added them.
+    Dependencies that you give may change this order. Operations may run at the same time if they
+    share no bytes, or only read the bytes that they share.
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ class ExecutionPlanBuilder:
         ast_id : hashable, optional
             Name to find the buffer by, such as a BUFFER node; see :meth:`map_buffer`.
         scratch : bool
-            Whether a run that fails may leave the content half-written. By default a run that
-            fails leaves the content unchanged.
+            Whether a run that fails may leave the content half-written. By default it leaves the
+            content unchanged.
 
         Returns
         -------
@@ -118,8 +118,8 @@ class ExecutionPlanBuilder:
     def add_intermediate(self, size: int, dtype: DType, ast_id: Hashable = None) -> int:
         """Add a buffer that the plan allocates.
 
-        Intermediates share memory: the bytes are reused for others once the value is dead. An
-        intermediate that is an output has its own memory.
+        Intermediates share memory: when no later operation reads an intermediate, others may use
+        its bytes. An intermediate that is an output has its own memory.
 
         Parameters
         ----------
@@ -260,13 +260,15 @@ class ExecutionPlanBuilder:
         Parameters
         ----------
         kernel : PreparedKernel, CachedKernel or UOp
-            A complete launch, a kernel to launch, or the AST of a kernel to compile and launch.
+            A PreparedKernel is a complete launch. A CachedKernel is launched. A UOp is the AST of a
+            kernel, which is compiled and launched.
         buffer_indices : sequence of int
-            Index of the plan's buffer for each slot. Not allowed with a PreparedKernel.
+            For each slot of the kernel, the index of the plan's buffer. Not allowed with a
+            PreparedKernel.
         fixedvars : mapping, optional
             Variables with a fixed value.
         vals : mapping, optional
-            Initial values of the other variables; default: their upper bounds.
+            Initial values of the other variables; their upper bounds by default.
         dependencies : iterable of int
             Ids of ops that must run first, in addition to those found from memory conflicts.
 
@@ -359,8 +361,8 @@ class ExecutionPlanBuilder:
         Parameters
         ----------
         function : callable
-            Function that receives one NumPy array for each buffer, which shares its memory, and the
-            values of `variables` as keywords.
+            Function that receives one NumPy array for each buffer, and the values of `variables` as
+            keywords. Each array shares the memory of its buffer.
         buffer_indices : sequence of int
             Indices of the buffers to pass.
         outputs : sequence of int
@@ -423,9 +425,9 @@ class ExecutionPlanBuilder:
         buffer_indices : sequence of int
             This plan's buffers that the region uses.
         bindings : iterable of tuple
-            For each port (body, port, position in `buffer_indices`), optionally followed by the
-            bytes by which the port advances in each iteration. Position -1 binds the port to the
-            iteration number.
+            One tuple for each port: (body, port, position in `buffer_indices`), or these three and
+            a stride. The stride is the number of bytes by which the port advances in each
+            iteration. Position -1 binds the port to the iteration number.
         outputs : sequence of int
             Positions in `buffer_indices` that are written.
         count : int
@@ -541,8 +543,8 @@ class ExecutionPlanBuilder:
         Parameters
         ----------
         reuse_memory : bool
-            Whether intermediates may reuse the memory of dead ones. Results are the same either
-            way.
+            Whether an intermediate may reuse the memory of one that is no longer read. Results are
+            the same either way.
 
         Returns
         -------
@@ -642,7 +644,8 @@ class ExecutionPlanBuilder:
             buffer = self._layout.entries[index].buffer
             if buffer is not None and buffer.readonly:
                 raise PlanBuildError(
-                    f"{op.label} writes buffer {index}: expected writable memory, not read-only"
+                    f"{op.label} writes buffer {index}, which is read-only; pass a buffer of "
+                    "writable memory"
                 )
         if isinstance(op, PreparedKernel):
             self._check_kernel(op)
@@ -697,13 +700,16 @@ class ExecutionPlanBuilder:
     def _check_copy(self, op: PreparedCopy) -> None:
         low = op.nbytes.vmin if isinstance(op.nbytes, UOp) else op.nbytes
         if low < 0:
-            raise PlanBuildError(f"{op.label}: nbytes can be {low}; expected at least 0")
+            raise PlanBuildError(
+                f"{op.label}: nbytes: expected at least 0, but it can be {low}; correct the "
+                "expression or the bounds of its Variables"
+            )
         for what, index in zip(("destination", "source"), op.buffer_indices, strict=True):
             nbytes = self._layout.entries[index].nbytes
             if largest(op.nbytes) > nbytes:
                 raise PlanBuildError(
-                    f"{op.label}: copies up to {largest(op.nbytes)} bytes, but the {what}, "
-                    f"buffer {index}, has {nbytes}"
+                    f"{op.label}: copies up to {largest(op.nbytes)} bytes, but the {what}, buffer "
+                    f"{index}, has {nbytes}; copy fewer bytes, or use a larger buffer"
                 )
 
     def _check_view(self, op: PreparedBufferView) -> None:
@@ -715,7 +721,8 @@ class ExecutionPlanBuilder:
         if not fits:
             raise PlanBuildError(
                 f"{op.label}: expected buffer {part} to be bytes {op.byte_offset} to "
-                f"{op.byte_offset + op.nbytes} of buffer {base}, but it is other memory"
+                f"{op.byte_offset + op.nbytes} of buffer {base}, but it is other memory; make it "
+                "with add_view"
             )
 
     def _check_written(self, ops: Sequence[PreparedOp], layout: Layout) -> None:

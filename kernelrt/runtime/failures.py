@@ -41,8 +41,9 @@ class Failure:
     kind : int
         INDEX, DOMAIN or SOLVE.
     text : str
-        The message, with ``{index}``, ``{size}``, ``{takes}`` (the valid indices), ``{wraps}`` (the
-        same, with negative ones) and ``{value}`` to fill in.
+        The message. These fields are filled in later: ``{index}``, ``{size}``, ``{value}``,
+        ``{takes}`` (the valid indices), and ``{wraps}`` (the valid indices, negative ones
+        included).
     size : Dim
         Size of the axis.
     wraps : bool
@@ -130,7 +131,7 @@ def index_error(
     values: Mapping[str, int],
     buffers: Sequence[Buffer],
 ) -> IndexBoundsError | DomainError | LinAlgError | CustomFunctionError:
-    """Return the exception for an index out of range or another failure that `launch` reported.
+    """Return the exception for a failure that `launch` reported, such as an index out of range.
 
     Parameters
     ----------

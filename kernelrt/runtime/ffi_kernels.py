@@ -40,8 +40,8 @@ _STACK_BYTES: Final = 1 << 16
 def foreign_kernel(ast: UOp, device: Device) -> CachedKernel:
     """Return the kernel that calls a C function.
 
-    The running time of the function is unknown, so a plan that contains it releases the GIL. The
-    memory that it accesses is unknown, so no other op of the plan runs at the same time.
+    Nothing is known about the function. Its running time may be long, so a plan that contains it
+    releases the GIL. It may access any memory, so no other op of the plan runs at the same time.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def foreign_kernel(ast: UOp, device: Device) -> CachedKernel:
 
 
 def _vals_for_call(callee: FfiFunction) -> dict[str, int]:
-    """Return the values in `vals` for a C function, under names that no Variable can have.
+    """Return the values in `vals` for a C function. No Variable can have the names of these values.
 
     Raises
     ------
@@ -129,7 +129,7 @@ class PreparedForeignCall(PreparedCustomFunction):
         return f"function {self.callee.name!r} (op {self.id}{f', {where}' if where else ''})"
 
     def at_addresses(self) -> Addressed:
-        """Return the callable for the C core, which passes the buffer addresses in each run."""
+        """Return the function that the C core calls in each run, with the buffers' addresses."""
         nbytes = [size * dtype.itemsize for dtype, size in self.callee.slots]
         return Addressed(_Caller(self.callee, self.function), nbytes, self.callee.n_results)
 
@@ -156,8 +156,8 @@ def host_call(ident: int, item: KernelItem, buffer_indices: Sequence[int]) -> Pr
 class _Caller:
     """Wraps memory as arrays, calls the function, and checks and stores its results.
 
-    The operands are copies, so the function may keep and change them. Results are written after all
-    of them were checked, so a call that fails writes nothing.
+    The function gets copies of the operands, so it may keep and change them. All results are
+    checked before the first is written, so a call that fails writes nothing.
     """
 
     __slots__ = ("_bits", "_callee", "_count", "_function", "_n")
@@ -231,12 +231,16 @@ def _number(value: bool | float, form: Form, name: str) -> bool | float:
     shape, dtype = form
     if shape != ():
         raise ShapeError(
-            f"{name}: expected shape {format_shape(shape)}, not the number {value!r}"
+            f"{name}: expected shape {format_shape(shape)}, not the number {value!r}; return this "
+            "shape or change `out`"
         )
     if dtype is dt.bfloat16 or dt.of_scalar(value, dtype) is not dtype or (
         not isinstance(value, float) and not dt.holds(dtype, value) and not dtype.is_float
     ):
-        raise DTypeError(f"{name}: expected {dtype.name}, not the number {value!r}")
+        raise DTypeError(
+            f"{name}: expected {dtype.name}, not the number {value!r}; convert it in the function "
+            "or change `out`"
+        )
     return value
 
 

@@ -1,9 +1,9 @@
 """Model files: functions as plain data, which run without Python and without a compiler.
 
-A file holds plans with the bodies of their regions and their preparations, machine code, the state
-that the plans share, and the names, shapes and places of inputs and outputs. Items refer to each
-other by index, and to memory by *places*, which are offsets in one block of memory. csrc/model.h
-describes the format; csrc/model.c reads it.
+A file holds four things: plans (with the bodies of their regions, and their preparations), machine
+code, the state that the plans share, and a description of inputs and outputs. All memory of the
+plans is one block; an offset in it is called a *place*. Items refer to memory by place, and to each
+other by index. csrc/model.h describes the format; csrc/model.c reads it.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Port:
     constant : str
         Value of a constant argument as JSON.
     sites : sequence of (int, int, int)
-        Slots of the plan that hold an address in the buffer: op, slot and offset. If there are
-        none, callers copy the array.
+        Slots of the plan that hold an address in the buffer, each as (op, slot, offset). If there
+        are none, callers copy the array to the buffer.
     """
 
     name: str
@@ -136,12 +136,12 @@ def image(
     Parameters
     ----------
     functions : sequence of ModelFunction
-        Functions to save. Their plans share memory as they do here.
+        Functions to save. If plans share memory in this process, they share it in the file.
     states : sequence of State
         State to give a name.
     python : str
-        Signatures of the functions for :mod:`kernelrt.jit.loading`. Without it, the functions take
-        no arguments and return their outputs.
+        Signatures of the functions, which :mod:`kernelrt.jit.loading` reads. If empty, the
+        functions take no arguments and return their outputs.
 
     Returns
     -------
@@ -251,7 +251,10 @@ class _Writer:
         stack: list[Dim | tuple[int, int]] = [dim]
         while stack:
             if len(found) > 2 * _LONGEST or len(stack) > _DEEPEST:
-                raise ModelFileError("a size depends on variables in too complex a way to be saved")
+                raise ModelFileError(
+                    "a size depends on variables by a formula that is too long for a model file; "
+                    "save the function with static sizes"
+                )
             node = stack.pop()
             if isinstance(node, tuple):
                 found += node
@@ -490,7 +493,7 @@ class _Writer:
         return [header, table, *parts]
 
     def _content(self) -> bytes:
-        """Read the state while no plan runs."""
+        """Return the content of the state. It is read while no plan runs."""
         return under_locks([f.plan for f in self._functions], self._places.content)
 
 
@@ -500,12 +503,15 @@ def _instruction(node: UOp) -> tuple[int, int]:
     if node.op is Op.NOT and node.src[0].dtype.is_bool:
         return _CODE["TRUTH"], 0
     if node.op.name not in _CODE:
-        raise ModelFileError(f"a size depends on {node.op.name}, which model files cannot hold")
+        raise ModelFileError(
+            f"a size depends on {node.op.name}, which model files cannot hold; compute sizes with "
+            "integer arithmetic"
+        )
     return _CODE[node.op.name], 0
 
 
 def _plans(roots: Iterable[ExecutionPlan]) -> Iterator[ExecutionPlan]:
-    """Yield plans, their preparations, and the bodies of all, recursively."""
+    """Yield plans, and recursively their preparations and the bodies of their regions."""
     for plan in roots:
         yield plan
         if plan.preparation is not None:
@@ -514,10 +520,10 @@ def _plans(roots: Iterable[ExecutionPlan]) -> Iterator[ExecutionPlan]:
 
 
 class _Places:
-    """Places of all memory of some plans: memory that was given to them first, in DATA."""
+    """Places of all memory of some plans. Memory that was given to them comes first, in DATA."""
 
     def __init__(self, plans: Sequence[ExecutionPlan], empty: Sequence[Buffer]) -> None:
-        """Arguments and what preparations compute, `empty`, have no content in the file."""
+        """The file has no content for `empty`: buffers of arguments and results of preparations."""
         ranges = [(here, given) for plan in plans for here, given in plan.ranges()]
         without = {byte_range_of(buffer) for buffer in empty}
         ranges += [(here, False) for here in without]  # a plan need not use all of its arguments

@@ -53,7 +53,7 @@ class FunctionProgram:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class CachedKernel:
-    """Compiled code, shared by all plans that launch it. Freed with its last user.
+    """Compiled code, shared by all plans that launch it. It is freed when no plan uses it.
 
     Attributes
     ----------
@@ -79,22 +79,23 @@ class CachedKernel:
         Output slots that the kernel uses as scratch space before it stores the results, or to which
         it stores some results twice. No other slot may share a byte with them.
     chunk_bytes : mapping of int to int
-        Slots that the chunks divide into equal parts, and the bytes of one part; as in
-        :class:`~kernelrt.device.program.ProgramSpec`.
+        For each slot that the chunks divide into equal parts, the number of bytes of one part; as
+        in :class:`~kernelrt.device.program.ProgramSpec`.
     buf_count : int
         Number of slots. If `may_fail`, the last one is the status word's.
     host_parallel_safe : bool
-        Whether the kernel may run at the same time as kernels that it is not ordered with.
+        Whether the kernel may run at the same time as kernels that do not depend on it, and on
+        which it does not depend.
     may_fail : bool
         Whether the kernel may store an error to the status word.
     global_size : Sizes
         Symbolic number of chunks; ``global_size[0]`` is the number of values of ``core_id``.
     local_size : Sizes or None
-        Local launch sizes; None: direct global ids.
+        Local launch sizes. None if ids are global.
     flops, bytes : Dim
         Estimated operations and bytes moved of one launch.
     cycles : Dim
-        Estimated compute cycles of one launch on one core; 0 if only `flops` is known.
+        Estimated cycles that one launch computes on one core; 0 if only `flops` is known.
     target : DeviceSpec or None
         Device spec that the code was generated for, used to estimate costs; None if unknown.
     variant : str
@@ -139,7 +140,7 @@ class CachedKernel:
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
     def vals_for(self, known: Mapping[str, int]) -> list[int]:
-        """Return ``vals`` of a launch from the values of Variables; 0 for a missing value.
+        """Return ``vals`` of a launch, given the values of Variables. Missing values are 0.
 
         Parameters
         ----------
@@ -302,8 +303,8 @@ class CachedKernel:
         outs : sequence of int
             Slots that the kernel stores to.
         variables : sequence of Variable
-            Variables with the bounds of the values in `spec.var_names`. Variables of the AST may be
-            left out.
+            Variables for the names in `spec.var_names`, with their bounds. You may leave out those
+            that the AST contains.
         device : str
             Device to load the kernel on.
         may_fail : bool
@@ -312,7 +313,8 @@ class CachedKernel:
             :mod:`kernelrt.ir.status`.
 
         host_parallel_safe : bool
-            Whether the kernel may run at the same time as kernels that it is not ordered with.
+            Whether the kernel may run at the same time as kernels that do not depend on it, and on
+            which it does not depend.
         flops, bytes : int or UOp
             Estimated operations and bytes moved of one launch, for profiles and costs.
 
@@ -380,7 +382,7 @@ class CachedKernel:
         outs : sequence of int
             Slots that the kernel stores to.
         var_names : sequence of str, optional
-            Names of the values in ``vals``; default: the names of `variables`.
+            Names of the values in ``vals``; the names of `variables` by default.
         global_size : Sizes, optional
             Number of chunks; requires ``core_id`` as the last of `var_names`.
         **options
@@ -449,7 +451,7 @@ class CachedKernel:
         name : str, optional
             Name in errors and profiles; by default that of `function`.
         var_names : sequence of str, optional
-            Names of the values in ``vals``; default: the names of `variables`.
+            Names of the values in ``vals``; the names of `variables` by default.
         variables : sequence of Variable
             Variables with their bounds.
         global_size : Sizes, optional
@@ -521,7 +523,7 @@ class CachedKernel:
 def _slots(
     name: str, buf_count: int, outs: Sequence[int], may_fail: bool
 ) -> tuple[int, tuple[int, ...]]:
-    """Return the number of buffers of a kernel, and the sorted slots that it stores to."""
+    """Return the number of slots of a kernel, and the slots that it stores to, sorted."""
     slots = whole("buf_count", buf_count) - may_fail
     stored = sorted({whole("outs", slot) for slot in outs})
     bad = [slot for slot in stored if not 0 <= slot < slots]

@@ -43,7 +43,7 @@ class _Task:
     """A kernel that a thread compiles, and the result.
 
     `batch` is locked while the kernel is compiled, by a ``with`` block whose exit no interrupt can
-    prevent. So a task whose batch is unlocked is over, whether or not it has a kernel.
+    prevent. So if the batch of a task is unlocked, the task is over, even if it has no kernel.
     """
 
     __slots__ = ("batch", "error", "kernel", "thread")
@@ -55,9 +55,10 @@ class _Task:
         self.error: Exception | None = None
 
     def wait(self) -> bool:
-        """Wait until the task is over; return False if it waits for a lock that this thread holds.
+        """Wait until the task is over. Return False if its thread waits for a lock of this one.
 
-        That can happen if a finalizer or a signal handler computes on the thread that compiles.
+        That can happen if a finalizer or a signal handler runs a computation on the thread that
+        compiles.
         """
         while not locks.is_free_within(self.batch, _SLICE_S):
             if locks.waits_for_me(self.thread):
@@ -75,8 +76,8 @@ class _Target(NamedTuple):
 class KernelCache:
     """Thread-safe cache of kernels, keyed by AST and device.
 
-    UOps are hash-consed, so equal ASTs are one key. The cache finds every kernel that a live plan
-    uses. It also keeps the `limit` most recently requested kernels.
+    UOps are hash-consed, so equal ASTs are the same key. The cache finds each kernel that a live
+    plan uses. It also keeps the `limit` kernels that were requested last.
 
     Parameters
     ----------
@@ -400,7 +401,7 @@ def _loaded(
 class _Programs(Sequence["ProgramSpec"], Generic[_Kernel]):
     """Programs that are rendered when they are first accessed.
 
-    So a compiler can start with the first programs before the others are rendered.
+    A compiler can start with the first programs, before the others are rendered.
     """
 
     def __init__(

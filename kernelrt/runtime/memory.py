@@ -74,7 +74,7 @@ class PlanMemory:
         return _NOWHERE if self._layout.root_of(index).port else self.live(index).address
 
     def ranges(self) -> list[tuple[ByteRange, bool]]:
-        """Return the byte range of each buffer except ports, and whether it was given."""
+        """Return, for each buffer except ports, its byte range and whether it was given."""
         entries = enumerate(self._layout.entries)
         return [
             (self.region(i), entry.buffer is not None)
@@ -89,9 +89,10 @@ class PlanMemory:
         return any(entry.buffer is not None for entry in wholes)
 
     def arrays(self, index: int, pointer_of: Callable[[int, int], tuple[int, object]]) -> list[Any]:
-        """Return the arrays to pass to the custom function at `index`. A rebind replaces them.
+        """Return the arrays that the custom function at `index` gets. A rebind replaces them.
 
-        Arrays of ports are made anew for each call, at the addresses that `pointer_of` returns.
+        The address of a port differs between calls, so its array is made in each call, at the
+        address that `pointer_of` returns.
         """
         found = self._arrays.get(index)
         if found is None:
@@ -109,9 +110,10 @@ class PlanMemory:
         return found
 
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
-        """List (op, slot, offset) of every address in the C table of a buffer and its views.
+        """List (op, slot, offset) for each address of a buffer, or of its views, in the C table.
 
-        Other buffers over the same memory are not listed: their addresses may change separately.
+        Other buffers of the same memory are left out, because their addresses may change
+        separately.
         """
         here = self.region(index)
         port = self._layout.root_of(index).port
@@ -148,9 +150,10 @@ class PlanMemory:
         return not self._written().isdisjoint(self._parts_of(index))
 
     def following(self, other: PlanMemory, replacements: Mapping[int, Buffer]) -> dict[int, Buffer]:
-        """Map given buffers that lie within replaced buffers of another plan to their new views.
+        """Map given buffers to views of the buffers that replace those of another plan.
 
-        `replacements` maps buffer indices of the other plan to the buffers that replace them.
+        `replacements` maps indices of the other plan's buffers to new buffers. A given buffer is in
+        the result if it lies within one of the replaced buffers.
         """
         found = {}
         for i in self.given():
@@ -197,8 +200,8 @@ class PlanMemory:
         entry = entries[index]
         if entry.buffer is None or entry.base is not None:
             raise PlanBuildError(
-                f"index: cannot rebind buffer {index}, because it was not given to the plan: the "
-                "buffer is a view, a port, or memory that the plan allocated"
+                f"index: cannot rebind buffer {index}, which is a view, a port, or memory that the "
+                "plan allocated; rebind a buffer that was given to the plan"
             )
         if buffer.dtype is not entry.dtype:
             raise DTypeError(
@@ -226,14 +229,14 @@ class PlanMemory:
                 )
                 if here.meets(there) and not known:
                     raise PlanBuildError(
-                        f"buffer: the bytes overlap buffer {j} of the plan, and one of the two is "
-                        "written; bind a copy"
+                        f"buffer: expected memory of its own, but it overlaps buffer {j}, and the "
+                        "plan writes one of the two; bind a copy"
                     )
 
     # ---- Copying and dropping
 
     def copy_of_state(self) -> dict[int, Buffer]:
-        """Copy the given buffers that the plan writes, and given buffers that overlap them."""
+        """Copy the given buffers that the plan writes, and those that share bytes with them."""
         copies = {}
         for island, group in self._written_groups():
             # The copy starts at the same offset in a cache line, to keep the alignment.
@@ -247,7 +250,7 @@ class PlanMemory:
         return copies
 
     def state(self) -> list[Buffer]:
-        """List the given buffers that the plan writes, and given buffers that overlap them."""
+        """List the given buffers that the plan writes, and those that share bytes with them."""
         return [self.live(i) for _, group in self._written_groups() for i in group]
 
     def drop(self, keep: Callable[[Buffer], bool]) -> list[int]:
@@ -278,7 +281,7 @@ class PlanMemory:
             storage.discard()
 
     def given_storages(self) -> dict[int, int]:
-        """Return the bytes of each storage that the caller gave to the plan, by its ``id()``."""
+        """Return the size in bytes of each storage that was given to the plan, by its ``id()``."""
         buffers = (b for i in self.given() if (b := self.buffers[i]) is not None)
         return {id(b.storage): b.storage.nbytes for b in buffers}
 
@@ -320,7 +323,7 @@ class PlanMemory:
         return arrays
 
     def _holds_of(self, buffers: Sequence[Buffer | None]) -> list[memoryview]:
-        """Return holds on all memory. Ports are skipped: their buffers have no memory."""
+        """Return holds on all memory. Ports are skipped, because they have no own memory."""
         storages = {
             id(b.storage): b.storage
             for i, b in enumerate(buffers)
@@ -356,7 +359,7 @@ def _receives_arrays(op: PreparedOp) -> bool:
 
 
 class _Window:
-    """NumPy array interface over memory at an address; keeps the owner of the memory alive."""
+    """NumPy array interface for memory at an address. It keeps the owner of the memory alive."""
 
     def __init__(
         self, address: int, owner: object, size: int, dtype: DType, writable: bool

@@ -46,7 +46,7 @@ __all__ = [
 
 
 def in_dependency_order(ops: Sequence[PreparedOp]) -> list[PreparedOp]:
-    """Sort ops topologically by their given dependencies; the order is stable otherwise.
+    """Sort ops topologically by their given dependencies, but keep their order where possible.
 
     Raises
     ------
@@ -68,7 +68,10 @@ def in_dependency_order(ops: Sequence[PreparedOp]) -> list[PreparedOp]:
             if dep == op.id:
                 raise PlanBuildError(f"{op.label} depends on itself; remove this dependency")
             if dep not in index:
-                raise PlanBuildError(f"{op.label} depends on op {dep}, which does not exist")
+                raise PlanBuildError(
+                    f"{op.label} depends on op {dep}, which does not exist; use the id of an op of "
+                    "this plan"
+                )
             behind.setdefault(index[dep], []).append(i)
         waiting.append(len(op.dependencies))
     ready = [i for i, count in enumerate(waiting) if not count]
@@ -146,9 +149,9 @@ def protect(
 ) -> tuple[list[PreparedOp], bool]:
     """Reorder ops so that a run that fails leaves protected buffers unchanged.
 
-    Ops that may fail, and all ops they depend on, run first. If one of these writes protected
-    bytes, the ops work on a copy of the bytes; the copy is written back when no op can fail any
-    more.
+    The ops that may fail run first, together with all ops on which they depend. If one of these
+    writes protected bytes, all ops use a copy of the bytes. After the last op that may fail, the
+    copy is written back.
 
     Returns
     -------
@@ -196,7 +199,7 @@ def _access(op: PreparedOp, layout: Layout) -> Access:
 
 
 def _read_by_bodies(op: PreparedOp) -> list[ByteRange]:
-    """Return the byte ranges that the bodies of a region read without a port: given buffers."""
+    """Return the bytes that bodies of a region read without a port: buffers given to the bodies."""
     return op.given() if isinstance(op, PreparedRegion) else []
 
 
@@ -249,7 +252,7 @@ class Unwritten(NamedTuple):
     Attributes
     ----------
     op : PreparedOp or None
-        Op that reads the bytes; None: the bytes belong to an output of the plan.
+        Op that reads the bytes. None if the bytes belong to an output of the plan.
     position : int
         Slot of the op, or number of the output.
     buffer : int
@@ -274,7 +277,10 @@ class Unwritten(NamedTuple):
         parts += " and others" * (len(self.missing) > 3)
         if self.op is None:
             if nothing:
-                return f"output: no op writes intermediate {self.buffer}"
+                return (
+                    f"output: no op writes intermediate {self.buffer}; add an op that writes it, "
+                    "or use another output"
+                )
             return (
                 f"output {self.position}: no op writes bytes {parts} of intermediate "
                 f"{self.buffer}; write them, or use a view of the other bytes as the output"
@@ -282,7 +288,7 @@ class Unwritten(NamedTuple):
         if nothing:
             return (
                 f"{self.op.label} reads intermediate {self.buffer} before any op has written it "
-                f"(slot {self.position}, bytes {parts})"
+                f"(slot {self.position}, bytes {parts}); add an op that writes it first"
             )
         return (
             f"{self.op.label}: slot {self.position} reads {self.wanted} bytes of intermediate "
@@ -294,7 +300,7 @@ class Unwritten(NamedTuple):
 def unwritten(
     ops: Sequence[PreparedOp], layout: Layout, outputs: Sequence[int]
 ) -> Unwritten | None:
-    """Return the first read of an intermediate's bytes that no earlier op has written, if any.
+    """Return the first read of bytes of an intermediate that no earlier op writes, if any.
 
     If sizes depend on Variables, all bytes that the largest sizes write count as written.
     """

@@ -44,12 +44,11 @@ _NOTHING: Bindings = ((), (), (), ())
 
 
 class ExecutionPlan(PlanAccessors):
-    """An executable plan: flat tables in C, and the Python objects that describe them.
+    """An executable plan: tables that the C core runs, and the Python objects that describe them.
 
-    Create one with :class:`~kernelrt.runtime.builder.ExecutionPlanBuilder` or
-    :func:`~kernelrt.runtime.prepare.prepare`. Any thread may execute a plan; two threads that
-    execute the same plan run one after the other. The C core implements ``execute()`` and
-    ``release()``.
+    Create a plan with :class:`~kernelrt.runtime.builder.ExecutionPlanBuilder` or
+    :func:`~kernelrt.runtime.prepare.prepare`. Any thread may execute it. If two threads execute the
+    same plan, one waits for the other. The C core implements ``execute()`` and ``release()``.
 
     Parameters
     ----------
@@ -272,8 +271,8 @@ class ExecutionPlan(PlanAccessors):
         Parameters
         ----------
         raw : list of tuple
-            One tuple per op: start and elapsed time in ns, worker, number of chunks, number of
-            runs, and the ranges of chunks that threads ran. The samples of ops in bodies of regions
+            One tuple for each op: start and elapsed time in ns, worker, number of chunks, number of
+            runs, and the ranges of chunks that each thread ran. Tuples for ops in bodies of regions
             follow.
         updates : mapping, optional
             Values of Variables in that run where they differ from the plan's current values.
@@ -306,10 +305,10 @@ class ExecutionPlan(PlanAccessors):
         ShapeError, DTypeError
             The size or the dtype differs.
         PlanBuildError
-            The plan made the buffer at `index` itself, or the new buffer overlaps other buffers of
-            the plan such that the order of operations would have to change. Or this plan is the
-            preparation of another plan, or its own preparation computes the buffer, or the
-            preparation reads the buffer together with memory around it.
+            The plan allocated the buffer at `index`. Or the new buffer overlaps another buffer of
+            the plan, and one of the two is written. Or this plan is the preparation of another
+            plan. Or the preparation of this plan computes the buffer, or reads it together with
+            memory around it.
 
         Examples
         --------
@@ -333,8 +332,8 @@ class ExecutionPlan(PlanAccessors):
             here = self._memory.region(index)
             if any(here.meets(there) for body in self.bodies for there in body.given()):
                 raise PlanBuildError(
-                    f"index: cannot rebind buffer {index}: it was also given to a body of a "
-                    "region; let the body read it through a port"
+                    f"index: cannot rebind buffer {index}, because it was also given to a body of "
+                    "a region; let the body read it through a port"
                 )
 
         def bind() -> Bindings:
@@ -361,7 +360,7 @@ class ExecutionPlan(PlanAccessors):
         """Make a plan of the same operations and variable values over other memory.
 
         Bodies of regions are copied. `replacements` maps indices of this plan's buffers to new
-        buffers: copied bodies that read parts of an old buffer read those parts of the new one.
+        buffers. If a body reads part of an old buffer, its copy reads the same part of the new one.
         """
         parts = replace(self._parts, layout=layout)
         if self.bodies:
@@ -388,12 +387,12 @@ class ExecutionPlan(PlanAccessors):
         return self._memory.arena_nbytes
 
     def given_storages(self) -> dict[int, int]:
-        """Return the bytes of each storage that the caller gave to the plan, by its ``id()``.
+        """Return the size in bytes of each storage that was given to the plan, by its ``id()``.
 
         Returns
         -------
         dict of int to int
-            Number of bytes by id of the storage.
+            Maps the ``id()`` of each storage to its number of bytes.
         """
         return self._memory.given_storages()
 
@@ -410,8 +409,8 @@ class ExecutionPlan(PlanAccessors):
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """List the slots of the C table that point into a buffer.
 
-        A caller that writes other addresses there with ``set_pointer`` must avoid data hazards and
-        restore the old addresses.
+        You may write other addresses there with ``set_pointer``. Then you have to avoid data
+        hazards, and to restore the old addresses afterwards.
 
         Parameters
         ----------
@@ -421,8 +420,8 @@ class ExecutionPlan(PlanAccessors):
         Returns
         -------
         tuple of (int, int, int)
-            For each slot the op, the slot, and the byte offset from the start of the buffer. Empty
-            if a custom function uses the buffer.
+            One tuple for each slot: the op, the slot, and the byte offset from the start of the
+            buffer. The result is empty if a custom function uses the buffer.
 
         Examples
         --------
@@ -484,7 +483,7 @@ class ExecutionPlan(PlanAccessors):
 
     @property
     def state(self) -> tuple[Buffer, ...]:
-        """Given buffers that the plan writes, and given buffers that share bytes with those."""
+        """Given buffers that the plan writes, and given buffers that share bytes with them."""
         return tuple(self._memory.state())
 
     # ---- Other code
@@ -507,8 +506,8 @@ class ExecutionPlan(PlanAccessors):
         Raises
         ------
         PlanBuildError
-            A replacement has another AST or device than the kernel that it replaces, or it uses an
-            output as scratch space that shares memory with another of its slots. Nothing has
+            A replacement has another AST or device than the kernel that it replaces. Or it uses an
+            output as scratch space, and this output shares memory with another slot. Nothing has
             changed.
         """
         for old, new in kernels.items():
@@ -632,8 +631,9 @@ class ExecutionPlan(PlanAccessors):
         """Save the plan, and the content of the buffers given to it, to a model file.
 
         The function in the file is called ``run``. It takes no arguments and returns the outputs.
-        Given buffers are state with the names of their labels, or ``buffer0`` and so on. Variables
-        keep their present values; a C program can set others.
+        Given buffers become state of the file. The label of a buffer is the name of the state;
+        buffers without a label are called ``buffer0``, ``buffer1`` and so on. Variables have their
+        present values; a C program can set other values.
 
         Parameters
         ----------
@@ -679,7 +679,7 @@ class ExecutionPlan(PlanAccessors):
 
     @property
     def arena_parts(self) -> list[plan_report.ArenaPart]:
-        """The intermediates in the arena, in order of their first use."""
+        """The intermediates in the arena (the memory that they share), in order of first use."""
         return plan_report.arena_parts(self._parts, self._ops)
 
     @property
@@ -767,7 +767,7 @@ class ExecutionPlan(PlanAccessors):
         )  # fmt: skip
 
     def _outermost(self) -> ExecutionPlan:
-        """Return the outermost plan that runs this one as a body; this one if it is no body."""
+        """Return the outermost plan that runs this one as a body, or this one if it is no body."""
         host = None if self._host is None else self._host()
         return self if host is None else host._outermost()  # noqa: SLF001
 
@@ -789,7 +789,7 @@ class ExecutionPlan(PlanAccessors):
 
 
 def _with_own_bodies(op: PreparedOp) -> PreparedOp:
-    """Copy those bodies of a region that already belong to another plan."""
+    """Return the region with copies of those bodies that already belong to another plan."""
     if not isinstance(op, PreparedRegion) or not any(body.is_body for body in op.bodies):
         return op
     own = [

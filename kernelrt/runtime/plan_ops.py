@@ -89,9 +89,9 @@ class PreparedKernel:
     fixedvars : mapping of str to int
         Variables with a fixed value.
     dependencies : tuple of int
-        Ids of ops that must run first. A plan adds those that its data hazards require.
+        Ids of ops that must run first. A plan also orders ops that write bytes which others access.
     initial_vals : mapping of str to int
-        Initial values of the other variables; default: their upper bounds.
+        Initial values of the other variables; their upper bounds by default.
     output_indices : tuple of int
         Positions in `buffer_indices` that are written.
     runtime_vars : tuple of RuntimeVar
@@ -228,7 +228,7 @@ class PreparedKernel:
 
     @property
     def buffer_ptrs(self) -> tuple[int, ...]:
-        """Addresses in the C table, one per entry of `buffer_indices`.
+        """Addresses in the C table, one for each entry of `buffer_indices`.
 
         Raises
         ------
@@ -247,7 +247,10 @@ class PreparedKernel:
     def _live(self) -> ExecutionPlan:
         plan = self._location.live()
         if plan is None:
-            raise PlanReleasedError(f"{self.label} belongs to no plan, or its plan was released")
+            raise PlanReleasedError(
+                f"{self.label} belongs to no plan, or its plan was released; use an op of a live "
+                "plan"
+            )
         return plan
 
 
@@ -334,7 +337,7 @@ class PreparedBufferView:
 
     @property
     def output_indices(self) -> tuple[int, ...]:
-        """Positions of written buffers in `buffer_indices`. Empty, since a view copies nothing."""
+        """Positions of written buffers in `buffer_indices`: none, because a view writes nothing."""
         return ()
 
 
@@ -347,10 +350,10 @@ class PreparedCustomFunction:
     id : int
         Id of the op, used in dependencies.
     function : callable
-        Function to call. It receives one NumPy array per buffer, and the values of `variables` as
-        keywords. An array is one-dimensional and shares the buffer's memory; it is read-only
-        unless the op writes it; bfloat16 comes as uint16 bits. The return value is ignored; an
-        exception ends the run.
+        Function to call. It receives one NumPy array for each buffer, and the values of `variables`
+        as keywords. Each array has one axis and shares the memory of its buffer. It is read-only
+        unless the op writes the buffer. Elements of bfloat16 come as their bits, in uint16. The
+        return value is ignored. An exception ends the run.
     buffer_indices : tuple of int
         Indices of the plan's buffers to pass.
     output_indices : tuple of int
@@ -388,8 +391,8 @@ class PreparedCustomFunction:
         bad = [i for i in self.output_indices if not 0 <= i < len(self.buffer_indices)]
         if bad:
             raise PlanBuildError(
-                f"{self.label}: output_indices {bad} lie outside its "
-                f"{len(self.buffer_indices)} buffers"
+                f"{self.label}: output_indices: expected positions from 0 to "
+                f"{len(self.buffer_indices) - 1} in buffer_indices, not {bad}"
             )
 
     @property
@@ -409,8 +412,8 @@ class PortBinding(NamedTuple):
     buffer : int
         Index of the port in the body's plan.
     slot : int
-        Position in the region's `buffer_indices` of the buffer that contains the port; -1: the port
-        is one int64 that holds the iteration number.
+        Position in the region's `buffer_indices` of the buffer that contains the port. It is -1 if
+        the port is one int64 that holds the iteration number.
     stride : int
         Bytes by which the port advances in each iteration.
 
@@ -453,14 +456,15 @@ class PreparedRegion:
     reverse : bool
         Whether iterations are numbered down to 0 instead of up from 0.
     count_slot : int
-        Position of an int64 that holds the number of iterations, from 0 to `count`; -1: none.
+        Position of an int64 that holds the number of iterations, from 0 to `count`; -1 if there is
+        none.
     condition_slot : int
-        Position of a bool; an iteration begins only if the bool is true. -1: none.
+        Position of a bool, which must be true for an iteration to begin; -1 if there is none.
     choice_slot : int
-        Position of an int64 that selects the body; an index out of range selects the nearest body.
-        -1: none.
+        Position of an int64, the index of the body to run; -1 if there is none. An index out of
+        range selects the nearest body.
     may_fail : bool
-        Whether a run may end in this op; set automatically if an op of a body may fail.
+        Whether this op may fail and end the run; set automatically if an op of a body may fail.
     origins : tuple of Origin
         User code lines and layers that the region computes.
     dependencies : tuple of int
@@ -551,7 +555,7 @@ def written(op: PreparedOp) -> Sequence[int]:
 
 
 def read_slots(op: PreparedOp) -> list[tuple[int, int]]:
-    """List (position, buffer) of the slots that `op` reads: all slots that are not outputs."""
+    """List (position, buffer) of the slots that `op` reads, which are all but the outputs."""
     if isinstance(op, PreparedBufferView):
         return []
     outs = set(op.output_indices)

@@ -45,12 +45,12 @@ class MemoryReport:
         All bytes that the plan allocates: the arena, separate buffers such as outputs, and the
         memory of bodies of regions.
     requested : int
-        Total size of the intermediates in the arena, without sharing.
+        Total size of the intermediates in the arena, as if they shared no memory.
     reused : int
         Bytes that sharing saves.
     lower_bound : int
-        Maximum number of bytes in the arena that hold live values at the same time, in execution
-        order.
+        Greatest number of bytes of values that have to exist at the same time, if ops run in
+        execution order. No arena can be smaller.
 
     Examples
     --------

@@ -29,8 +29,8 @@ def moved_with(
     Raises
     ------
     PlanBuildError
-        The preparation computes the old or the new buffer, or reads bytes that the plan would
-        write, or reads the old buffer together with memory around it.
+        The preparation computes the old or the new buffer. Or it reads bytes that the plan would
+        write. Or it reads the old buffer together with memory around it.
     """
     here, after = memory.region(index), byte_range_of(buffer)
     moved = preparation.following(memory, {index: buffer})

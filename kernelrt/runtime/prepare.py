@@ -46,15 +46,15 @@ def prepare(
     fixedvars : mapping, optional
         Variables with a fixed value.
     values : mapping, optional
-        Initial values of the other variables; default: their upper bounds.
+        Initial values of the other variables; their upper bounds by default.
     cache : KernelCache
         Cache to get the kernels from.
 
     Returns
     -------
     ExecutionPlan
-        ``plan.buffer(node)`` returns the buffer of a BUFFER node. Each output that is not stored
-        data has its own memory.
+        The plan. Its ``buffer(node)`` returns the buffer of a BUFFER node. Each output has its own
+        memory, unless it is data that exists already.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def _assembled(
 
 
 class _Assembler(ExecutionPlanBuilder):
-    """A builder that takes order, dependencies and arena offsets from the schedule."""
+    """Assembles a plan. Order, dependencies and arena offsets are those of the schedule."""
 
     def launch(
         self,

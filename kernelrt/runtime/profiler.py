@@ -17,7 +17,7 @@ __all__ = ["ClaimProfile", "KernelProfile", "table", "total"]
 
 @dataclass(frozen=True, slots=True)
 class ClaimProfile:
-    """Consecutive chunks of a launch that one thread ran at once.
+    """Consecutive chunks of a launch that one thread ran without a pause.
 
     Attributes
     ----------
@@ -81,8 +81,8 @@ class KernelProfile:
     region : int or None
         Id of the plan's loop or choice in which the kernel ran; None outside of one.
     claims : tuple of ClaimProfile
-        Chunks by the threads that ran them, in order of the chunks. Empty for a launch in a part of
-        the plan that ran on the calling thread alone, and in a loop or choice.
+        Which thread ran which chunks, in order of the chunks. Empty for a launch in a loop or
+        choice, and in a part of the plan that ran on the calling thread alone.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def table(profiles: Iterable[KernelProfile], *, limit: int | None = None) -> str
     profiles : iterable of KernelProfile
         Profiles from ``execute_profiled`` or ``plan.profile``, of any number of runs.
     limit : int, optional
-        Maximum number of kernels to show; one row sums up the others.
+        Maximum number of kernels to show. The last row is the sum of the others.
 
     Returns
     -------

@@ -51,7 +51,8 @@ def _value(node: UOp, done: Mapping[Dim, int], values: Mapping[str, int]) -> int
         name = node.arg[0]
         if name not in values:
             raise VariableError(
-                f"Variable {name!r} has no value; the variables with values are {list(values)}"
+                f"Variable {name!r} has no value; pass one for it (the variables with values are "
+                f"{list(values)})"
             )
         return values[name]
     operands = [done[s] for s in node.src]
@@ -59,7 +60,9 @@ def _value(node: UOp, done: Mapping[Dim, int], values: Mapping[str, int]) -> int
         return int(const(operands[0], node.dtype).arg)
     found = exact(node.op, node.src[-1].dtype, operands) if operands else None
     if found is None:
-        raise VariableError(f"a size cannot depend on {node.op.name}: {render(node)}")
+        raise VariableError(
+            f"a size can depend only on integer arithmetic, not on {node.op.name}: {render(node)}"
+        )
     return int(found)
 
 

@@ -1,10 +1,11 @@
 """Slice pipelining: runs producer and consumer kernels slice by slice.
 
 A layer over a large batch, or over many members of a population, writes more than a cache holds
-before the next layer starts. Consecutive kernels form a pipeline under two conditions. Of the bytes
-that earlier kernels of the pipeline write, chunk `c` of a kernel reads only those that their chunks
-`c` wrote. Of the bytes that earlier kernels read, it overwrites only those that their chunks `c`
-have read. The pipeline runs one slice (some chunks) of all its kernels, then the next slice, so
+before the next layer starts. Consecutive kernels form a pipeline under two conditions. They are
+about chunk `c` of a kernel, and about the bytes that earlier kernels of the pipeline access. First,
+of the bytes that earlier kernels write, chunk `c` reads only those that their chunks `c` wrote.
+Second, of the bytes that earlier kernels read, chunk `c` overwrites only those that their chunks
+`c` have read. The pipeline runs one slice (some chunks) of all its kernels, then the next slice, so
 that each kernel finds its inputs in the cache. The kernels do not change, and results are bitwise
 equal.
 """
@@ -137,8 +138,8 @@ def still_pipelined(
 ) -> list[Pipeline]:
     """Return the pipelines that remain valid after kernels of their ops were replaced.
 
-    A pipeline remains if its kernels still divide the same bytes among their chunks. It keeps its
-    number of slices or gets fewer.
+    A pipeline remains if its kernels still divide the same bytes among their chunks. It may get
+    fewer slices.
     """
     found = []
     for pipeline in pipelines:
@@ -171,7 +172,7 @@ def _link(op: PreparedOp, region: Callable[[int], ByteRange]) -> _Link | None:
 def _bound(links: Sequence[_Link | None], i: int) -> int:
     """Return the index of the last op before op `i` that cannot be in one pipeline with it.
 
-    Return `i` if op `i` shares no data with the ops after that op.
+    If op `i` shares no data with the ops between the two, return `i`.
     """
     link = links[i]
     if link is None:
@@ -216,10 +217,11 @@ def _best_from(
 def _saved(pipeline: Sequence[_Link], slices: int) -> float:
     """Estimate the cycles that running `pipeline` slice by slice saves on one processor.
 
-    All memory traffic counts, although the cost model says that computation hides most of it: an
-    update of 64 agents (``python -m bench.ppo --seeds 64``) takes a tenth less on one thread and a
-    sixth on two, and its pipelines contain only matrix products. The estimate ignores that a
-    pipeline starts only when the dependencies of all its ops are done.
+    All memory traffic counts, although the cost model says that computation hides most of it. A
+    measurement is the reason: with pipelines, an update of 64 agents
+    (``python -m bench.ppo --seeds 64``) takes a tenth less time on one thread and a sixth less on
+    two, and its pipelines contain only matrix products. The estimate ignores that a pipeline starts
+    only when the dependencies of all its ops are done.
     """
     costs = pipeline[0].costs
     unsliced = [0, *itertools.accumulate(link.shared + link.whole for link in pipeline)]

@@ -65,7 +65,7 @@ def rows(
     function : callable
         Returns the callable for a custom function, by the index of its op.
     status : int
-        Stands for the address of a status word.
+        Number to use as the address of a status word.
     """
     now = values or variables.initial
     set_values, set_chunks = variables.launch(now)
@@ -148,7 +148,7 @@ def _slices(pipelines: Iterable[Pipeline]) -> dict[int, int]:
 
 
 def _all_deps(parts: PlanParts, pipelines: Iterable[Pipeline]) -> list[tuple[int, ...]]:
-    """Return the dependencies of ops; the first op of a pipeline takes those of all its ops."""
+    """Return the dependencies of ops. The first op of a pipeline takes those of all others."""
     deps = list(parts.deps)
     for pipeline in pipelines:
         before = {d for i in pipeline.members for d in parts.deps[i] if d < pipeline.first}
@@ -163,7 +163,7 @@ def _fixed(nbytes: Dim) -> int:
 
 
 def is_serial(op: PreparedOp, parts: PlanParts) -> bool:
-    """Return whether an op must run alone, may fail, or writes bytes that a failure must keep."""
+    """Return whether an op must run alone, may fail, or writes bytes that a failed run keeps."""
     return _flags(op, parts) != _dispatch.HOST_PARALLEL_SAFE
 
 
@@ -187,7 +187,7 @@ def caller(
     arrays: Callable[[], list[Any]],
     values: Callable[[], Mapping[str, int]],
 ) -> Callable[[], object]:
-    """Return the function without arguments that the C core calls for a custom function.
+    """Return a function without arguments, which the C core calls for a custom function.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Variables of a plan (sizes that each run may set), and the C table's entries that follow."""
+"""Variables of a plan: sizes that each run may set, and the C table's entries that use them."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class VariableTable:
             number = value.__index__()
             if not variable.min_val <= number <= variable.max_val:
                 raise VariableError(
-                    f"{name}: {number} lies outside its bounds "
-                    f"{variable.min_val} to {variable.max_val}"
+                    f"{name}: {number} lies outside its bounds {variable.min_val} to "
+                    f"{variable.max_val}"
                 )
             out[name] = number
         return out
@@ -127,8 +127,9 @@ class VariableTable:
         Yields
         ------
         tuple of (int, int, bool, Dim or str, dict)
-            The op; the slot of a value; whether it is the number of chunks instead; the expression,
-            or the name of the variable; and the fixed variables of the op.
+            Five items: the op, the slot of the value, whether the entry is the number of chunks
+            instead of a value, the expression or the name of the variable, and the fixed variables
+            of the op.
         """
         for name, sites in self._sites.items():
             for op, slot in sites:

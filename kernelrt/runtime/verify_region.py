@@ -96,8 +96,9 @@ def check_ranges(op: PreparedRegion, layout: Layout) -> None:
     Raises
     ------
     PlanBuildError
-        A port exceeds its buffer in some iteration, or has another dtype; a buffer is too small for
-        the value that the region reads there; or a port that a body writes overlaps another port.
+        A port exceeds its buffer in some iteration, or has another dtype. Or a buffer is too small
+        for the value that the region reads from it. Or a port that a body writes overlaps another
+        port.
     """
     entries = [layout.entries[i] for i in op.buffer_indices]
     for what, slot, dtype in (
@@ -151,7 +152,8 @@ def _check_binding(op: PreparedRegion, binding: PortBinding, entries: list[Entry
     if binding.stride % port.dtype.itemsize or reach < 0 or reach + port.nbytes > entry.nbytes:
         raise PlanBuildError(
             f"{who} has {port.nbytes} bytes and stride {binding.stride}; in {op.count} iterations "
-            f"it exceeds the {entry.nbytes} bytes of slot {binding.slot} or is misaligned"
+            f"it exceeds the {entry.nbytes} bytes of slot {binding.slot} or is misaligned; bind a "
+            "larger buffer, or use another stride"
         )
 
 

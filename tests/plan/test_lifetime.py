@@ -275,7 +275,7 @@ def test_rebind_checks_size_type_and_place(plan):
         plan.rebind(0, Buffer(8, dt.int64))
     with pytest.raises(DTypeError, match="int64"):
         plan.rebind(0, Buffer(16, dt.float64))
-    with pytest.raises(PlanBuildError, match="buffer 2, because it was not given to the plan"):
+    with pytest.raises(PlanBuildError, match="buffer 2, which is a view, a port, or memory"):
         plan.rebind(2, Buffer(16, dt.int64))
     with pytest.raises(PlanBuildError, match="no buffer 9"):
         plan.rebind(9, Buffer(16, dt.int64))
@@ -290,7 +290,7 @@ def test_rebind_refuses_read_only_memory_for_what_is_written(plan):
 
 
 def test_rebind_refuses_bytes_that_would_change_the_order(plan, chain):
-    with pytest.raises(PlanBuildError, match="overlap buffer 1"):
+    with pytest.raises(PlanBuildError, match="it overlaps buffer 1"):
         plan.rebind(0, Buffer.wrap(chain.arrays[1]))
     plan.execute()
 
@@ -303,7 +303,7 @@ def test_rebind_may_go_back_to_an_overlap_that_was_there():
     builder.add_kernel(plan_kernels.scale(3, 16), [b, b])
     plan = builder.build()
     plan.rebind(a, Buffer.wrap(np.ones(16, np.int64)))
-    with pytest.raises(PlanBuildError, match="overlap buffer 1"):  # other bytes of it than then
+    with pytest.raises(PlanBuildError, match="it overlaps buffer 1"):  # other bytes of it than then
         plan.rebind(a, Buffer.wrap(array[4:20]))
     plan.rebind(a, Buffer.wrap(array[:16]))
     plan.execute()
