@@ -71,12 +71,12 @@ class _AlongAxis(_Function):
 
 
 class _Shrinking(_Function):
-    """Base of activations that treat elements from ``-lambd`` to ``lambd`` differently from others.
+    """Base of activations that treat elements between ``-lambd`` and ``lambd`` differently.
 
     Parameters
     ----------
     lambd : float
-        Upper bound of that interval; the lower bound is ``-lambd``.
+        Upper bound of the interval; the lower bound is ``-lambd``.
     """
 
     _arguments = ("lambd",)
@@ -91,7 +91,7 @@ class _Exponential(_Function):
     Parameters
     ----------
     alpha : float
-        Scale of the part below 0.
+        Scale of the result where x < 0.
     inplace : bool
         Accepted for compatibility, without effect: the input never changes.
     """
@@ -317,7 +317,7 @@ class ELU(_Exponential):
     Parameters
     ----------
     alpha : float, default 1.0
-        Scale of the part below 0, which approaches ``-alpha``.
+        Scale of the result where x < 0. There, the result approaches ``-alpha``.
     inplace : bool, default False
         Accepted for compatibility, without effect: the input never changes.
 
@@ -338,7 +338,7 @@ class CELU(_Exponential):
     Parameters
     ----------
     alpha : float, default 1.0
-        Scale of the part below 0, which approaches ``-alpha``.
+        Scale of the result where x < 0. There, the result approaches ``-alpha``.
     inplace : bool, default False
         Accepted for compatibility, without effect: the input never changes.
 
@@ -359,7 +359,7 @@ class Hardshrink(_Shrinking):
     Parameters
     ----------
     lambd : float, default 0.5
-        Upper bound of that interval; the lower bound is ``-lambd``.
+        Upper bound of the interval; the lower bound is ``-lambd``.
 
     Examples
     --------
@@ -378,7 +378,7 @@ class Softshrink(_Shrinking):
     Parameters
     ----------
     lambd : float, default 0.5
-        Upper bound of that interval, at least 0; the lower bound is ``-lambd``.
+        Upper bound of the interval, at least 0; the lower bound is ``-lambd``.
 
     Raises
     ------

@@ -49,7 +49,7 @@ class MultiheadAttention(Module):
     Parameters
     ----------
     embed_dim : int
-        Number of features of queries and of the result.
+        Number of features of the queries and of the result.
     num_heads : int
         Number of heads; each gets ``embed_dim / num_heads`` features.
     dropout : float, default 0.0
@@ -70,10 +70,11 @@ class MultiheadAttention(Module):
     Attributes
     ----------
     in_proj_weight : Tensor of shape (3 * embed_dim, embed_dim), or None
-        Projections of queries, keys and values. It is None if `kdim` or `vdim` differs from
-        `embed_dim`: then ``q_proj_weight``, ``k_proj_weight`` and ``v_proj_weight`` replace it.
+        Weights that project queries, keys and values, one below the other. If `kdim` or `vdim`
+        differs from `embed_dim`, this is None, and the layer has ``q_proj_weight``,
+        ``k_proj_weight`` and ``v_proj_weight`` instead.
     in_proj_bias : Tensor of shape (3 * embed_dim,), or None
-        Biases of these projections.
+        Biases of the three projections.
     out_proj : Linear
         Projection of the result.
     bias_k, bias_v : Tensor of shape (1, 1, embed_dim), or None
@@ -159,14 +160,15 @@ class MultiheadAttention(Module):
         key_padding_mask : Tensor, shape (batch, keys), optional
             Bools that are True where a key is padding, or floats to add to the scores.
         need_weights : bool, default True
-            Whether to return the attention weights, too. Attention takes less memory without them.
+            Whether to return the attention weights as well. Without them, attention takes less
+            memory.
         attn_mask : Tensor, optional
             Shape (queries, keys) or (batch * heads, queries, keys): bools that are True where a
             query must not see a key, or floats to add to the scores.
         average_attn_weights : bool, default True
             Whether to average the returned weights over heads.
         is_causal : bool, default False
-            States that `attn_mask` is causal; `attn_mask` must be given, too.
+            States that `attn_mask` is a causal mask. You must pass `attn_mask` as well.
 
         Returns
         -------

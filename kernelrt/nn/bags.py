@@ -1,4 +1,4 @@
-"""embedding and embedding_bag: rows of tables, and their sums, means and maxima."""
+"""embedding and embedding_bag look up rows of tables, and their sums, means and maxima."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def embedding(
     weight : Tensor, shape (rows, width)
         The embedding table.
     padding_idx : int, optional
-        Row that gets no gradient from this lookup; negative numbers count from the end.
+        Index of a row that gets no gradient from this lookup. A negative index counts from the end.
     max_norm : float, optional
-        Maximum norm: looked-up rows with larger norms are first scaled down to it. This changes
-        `weight` in place, and the gradient is that of the scaled rows.
+        Maximum norm of a row. Rows with a larger norm are scaled down to it before they are
+        returned. This changes `weight` in place, and the gradient is that of the scaled rows.
     norm_type : float, default 2.0
         Order of these norms.
     scale_grad_by_freq, sparse : optional
@@ -114,7 +114,7 @@ def embedding(
 
 
 def _padding_row(weight: Tensor, padding_idx: int) -> int | Size:
-    """Return the row index of `padding_idx`; negative ones count from the end.
+    """Return `padding_idx` as an index from 0; a negative number counts from the end.
 
     The number of rows may be known only at run time.
     """
@@ -133,24 +133,26 @@ def embedding_bag(
     Parameters
     ----------
     input : Tensor of integers, shape (bags, n) or (n,)
-        Indices in [0, rows): bags of equal size, or all bags concatenated.
+        Indices in [0, rows). Two axes hold bags of equal size; one axis holds all bags, one after
+        the other.
     weight : Tensor, shape (rows, width)
         The embedding table.
     offsets : Tensor of integers, shape (bags,), optional
-        Start of each bag in an `input` of one axis, in ascending order; the first is 0.
+        Position in `input` at which each bag starts, in ascending order from 0. Required if `input`
+        has one axis, and not allowed if it has two.
     max_norm, norm_type : optional
         As in :func:`embedding`.
     scale_grad_by_freq, sparse : optional
         Options of PyTorch that kernelrt lacks. A value other than the default raises an error,
         which names an alternative.
     mode : "mean", "sum" or "max", default "mean"
-        Reduction of a bag. An empty bag gives zeros.
+        How to combine the rows of a bag. An empty bag gives zeros.
     per_sample_weights : Tensor, optional
-        Factors of the rows, of the shape of `input`; only for mode "sum".
+        Factor of each looked-up row, in the shape of `input`; only for mode "sum".
     include_last_offset : bool, default False
         Whether the last of `offsets` is the end of the last bag.
     padding_idx : int, optional
-        Row to leave out of all bags.
+        Index of a row that is left out of all bags.
 
     Returns
     -------

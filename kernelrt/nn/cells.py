@@ -240,7 +240,7 @@ class _Cell(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new initial values of all parameters, uniformly from ±1/sqrt(hidden_size)."""
+        """Draw new initial values of all parameters, uniformly between ±1/sqrt(hidden_size)."""
         bound = 1 / math.sqrt(self.hidden_size)
         for tensor in self.parameters():
             init.uniform_(tensor, -bound, bound)

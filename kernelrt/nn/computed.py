@@ -82,9 +82,10 @@ def _attribute(name: str, computed: Computed) -> property:
 
 
 def _reduced(module: Any, protocol: Any) -> tuple[Any, ...]:
-    """Return what ``copy`` and ``pickle`` need to recreate a module that has computed attributes.
+    """Return what ``copy`` and ``pickle`` need to recreate a module with computed attributes.
 
-    They cannot find the class of the module by name, so :func:`_made` makes it from its base class.
+    ``copy`` and ``pickle`` cannot find the class of such a module by name, so :func:`_made` makes
+    the class again from its base class.
     """
     kind = _kind(module)
     make, given, *rest = super(type(module), module).__reduce_ex__(max(int(protocol), 2))

@@ -76,7 +76,8 @@ class _Container(Module):
 class Sequential(_Container):
     """Apply modules, or any functions of one tensor, one after another.
 
-    A module that is set as an attribute is appended as a layer, or replaces the layer of that name.
+    If you set an attribute to a module, the module becomes the last layer, or replaces the layer of
+    that name.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ class Sequential(_Container):
         self._layers = {name: _check_layer(name, layer) for name, layer in named.items()}
 
     def forward(self, input: Any) -> Tensor:
-        """Map an input of the first layer to the output of the last: apply all layers."""
+        """Apply all layers in order; return the result of the last."""
         result = input
         for layer in self._layers.values():
             result = layer(result)
@@ -245,8 +246,8 @@ def _check_module(module: object, name: str = "module") -> Module:
 class ModuleList(_Container):
     """Hold modules in a list. State dicts name their parameters as in PyTorch: ``"0.weight"``.
 
-    A plain list as an attribute of a module works as well. A ModuleList has no ``forward``: call
-    its items. It takes indices and slices, ``+`` and iteration, as a list does.
+    An attribute of a module may also be a plain list. A ModuleList has no ``forward``: call its
+    items. Like a list, it has indices, slices, ``+`` and iteration.
 
     Parameters
     ----------
@@ -485,8 +486,8 @@ class _Named(_Container):
 class ModuleDict(_Named):
     """Hold modules in a dict. State dicts name their parameters as in PyTorch: ``"key.weight"``.
 
-    A plain dict as an attribute of a module works as well. A ModuleDict has no ``forward``: call
-    its items.
+    An attribute of a module may also be a plain dict. A ModuleDict has no ``forward``: call its
+    items.
 
     Parameters
     ----------
@@ -646,8 +647,9 @@ class _Parameters(type):
 class Parameter(Tensor, metaclass=_Parameters):
     """Make a parameter: a new tensor with the values of `data`.
 
-    Every tensor that requires a gradient is a parameter and an instance of this class, also after
-    it was frozen. ``krt.tensor(data, requires_grad=True)`` makes a parameter, too.
+    Every tensor that requires a gradient is a parameter, and stays one when it is frozen.
+    ``isinstance(x, Parameter)`` is true for all parameters.
+    ``krt.tensor(data, requires_grad=True)`` makes a parameter, too.
 
     Parameters
     ----------

@@ -46,8 +46,8 @@ def converted(root: _M, dtype: object) -> _M:
     for owner, key, _ in places:
         if not isinstance(owner, list | MutableMapping) and not hasattr(owner, "__dict__"):
             raise StateError(
-                f"to: cannot replace the tensor at {key!r} of {a_type(owner)}, which is "
-                "immutable; keep the tensor in a list or a dict, or as an attribute"
+                f"to: cannot replace the tensor at {key!r} of {a_type(owner)}, which is immutable; "
+                "keep the tensor in a list, a dict or an attribute"
             )
     for owner, key, value in places:
         if id(value) not in made:
@@ -65,7 +65,7 @@ def converted(root: _M, dtype: object) -> _M:
 
 
 def _held(owner: object) -> list[tuple[Any, Any]]:
-    """Return (key, value) for each item or attribute of an object, but not for nested ones."""
+    """Return (key, value) for each item or attribute of an object; nested ones are left out."""
     if isinstance(owner, Tensor):
         return []
     if isinstance(owner, list | tuple):

@@ -20,15 +20,15 @@ __all__ = ["Bilinear", "CosineSimilarity", "PairwiseDistance"]
 class CosineSimilarity(Module):
     """Compute the cosine of the angle between vectors along an axis.
 
-    Maps two tensors of shape ``(*, n, *)``, up to broadcasting, to the same without the axis of
-    size n; see ``Tensor.cosine_similarity``.
+    Takes two tensors of shape ``(*, n, *)``, or of shapes that broadcast to it. The result lacks
+    the axis of size n; see ``Tensor.cosine_similarity``.
 
     Parameters
     ----------
     dim : int, default 1
         Axis of the vectors.
     eps : float, default 1e-8
-        Lower bound of the norm to divide by.
+        Lower bound of each norm. The dot product is divided by both norms.
 
     Examples
     --------
@@ -52,8 +52,8 @@ class CosineSimilarity(Module):
 class PairwiseDistance(Module):
     """Compute the norm of the difference of vectors along the last axis.
 
-    Maps two tensors of shape ``(*, n)``, up to broadcasting, to ``(*)``, or ``(*, 1)`` with
-    `keepdim`; see ``Tensor.pairwise_distance``.
+    Maps two tensors of shape ``(*, n)``, or of shapes that broadcast to it, to ``(*)``, or to
+    ``(*, 1)`` with `keepdim`; see ``Tensor.pairwise_distance``.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class _Dropout(Module):
         self.p, self.inplace = probability(p), flag(inplace, "inplace")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Drop parts of `input`, keeping its shape; in evaluation mode return `input` itself."""
+        """Drop parts of `input` and keep its shape; in evaluation mode, return `input` itself."""
         return self._function(input, self.p, self.training)
 
     def extra_repr(self) -> str:
@@ -74,7 +74,7 @@ class Dropout(_Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Drop elements of `input`, keeping its shape; in evaluation mode return `input` itself."""
+        """Drop elements of `input` and keep its shape; in evaluation mode return `input` itself."""
         return input.dropout(self.p, self.training)
 
 

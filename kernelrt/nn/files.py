@@ -1,8 +1,8 @@
 """Reads and writes state dicts: compressed NumPy archives, and safetensors.
 
-A file may come from an untrusted source. Nothing in it is executed. The sizes that it declares are
-checked against the size of the file before memory is allocated: a size that the file cannot hold is
-an error.
+A file may come from an untrusted source. Nothing in it is executed. Before memory is allocated,
+each size that the file declares is compared with the size of the file: a tensor that the file
+cannot hold is an error.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def save(
     state : mapping of str to Tensor, or object
         A state dict; or a module, an optimizer, or nested lists and dicts of them.
     path : path_like or file
-        Name of the file. With the suffix ``.safetensors`` it gets that format, which other
-        libraries read; otherwise it is a compressed NumPy archive, whose name should end in
-        ``.npz``. Or a writable binary file object such as ``io.BytesIO()``, which is written from
-        its current position.
+        Name of the file, or a writable binary file object such as ``io.BytesIO()``, which is
+        written from its current position. If the name ends in ``.safetensors``, the file has that
+        format, which other libraries read. Otherwise it is a compressed NumPy archive, whose name
+        should end in ``.npz``.
     format : "npz" or "safetensors", optional
         Format for a file object; "npz" by default.
 
@@ -88,10 +88,10 @@ def save(
     DTypeError
         `path` is neither a file name nor a binary file object.
     StateError
-        The name has the suffix of another format, or names a folder, a device or a pipe; `format`
-        is unknown or comes with a file name; a mapping or list contains a value that would be lost,
-        such as a number, a string or an array; or the name of a tensor is not unique or not
-        possible in the format.
+        The file name has the suffix of another format, or is that of a folder, a device or a pipe.
+        Or `format` is unknown, or is given together with a file name. Or a mapping or list contains
+        a value that would be lost, such as a number, a string or an array. Or two tensors have the
+        same name, or the format cannot hold a name.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def save(
 
 
 def _held(state: object, *, safe: bool) -> dict[str, Tensor]:
-    """Return the tensors by name, after checking that nothing else in `state` would be lost."""
+    """Return the tensors by name. Raise StateError if anything else in `state` would be lost."""
     _check_own_states(state)
     for name, value in _lost(state):
         raise StateError(
@@ -222,8 +222,8 @@ def load(
 ) -> dict[str, Tensor]:
     """Read a state dict that :func:`save` wrote, or a safetensors file.
 
-    Nothing in the file is executed, and allocations are limited to what the file can hold. For a
-    compressed archive that can be a thousand times its size; use `max_bytes` to limit it.
+    Nothing in the file is executed, and no more memory is allocated than the file can fill. A
+    compressed archive can fill a thousand times its own size; use `max_bytes` to set a limit.
 
     Parameters
     ----------
@@ -245,9 +245,9 @@ def load(
     OSError
         The file cannot be read; FileNotFoundError if it does not exist.
     StateError
-        The file is neither an archive of arrays nor a safetensors file, or is corrupt; it is a
-        device or a pipe, which have no size; a tensor has a dtype that kernelrt lacks, such as
-        F8_E4M3 of safetensors; or the tensors take more than `max_bytes`.
+        The file is neither an archive of arrays nor a safetensors file, or is corrupt. Or it is a
+        device or a pipe, which have no size. Or a tensor has a dtype that kernelrt lacks, such as
+        F8_E4M3 of safetensors. Or the tensors take more than `max_bytes`.
 
     Examples
     --------
@@ -373,7 +373,7 @@ def _read_archive(file: IO[bytes], size: int, most: int | None) -> Iterator[tupl
 
 
 def _read_npy(file: IO[bytes], name: str, size: int) -> Array:
-    """Read an array, after checking that its header matches the `size` bytes of its entry."""
+    """Check that the header of an array matches the `size` bytes of its entry; read it."""
     start = file.read(8)
     if start[:6] != b"\x93NUMPY" or len(start) < 8 or start[6] not in (1, 2, 3):
         _broken(f"{name!r} is not an array")
@@ -479,7 +479,7 @@ def _read_safetensors(
 
 
 def _safe_part(name: str, value: object) -> tuple[int, int, str]:
-    """Return (start, end, name) of an entry, after checking that its description is consistent."""
+    """Check that the description of an entry is consistent; return (start, end, name)."""
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         _broken(f"{name!r} is not described by dtype, shape and data_offsets")
     if value["dtype"] in _SAFE_LACKING:

@@ -1,7 +1,7 @@
 """nn.functional: methods of Tensor as functions whose first argument is the tensor.
 
-Functions that differ from the method are defined here; the others are made from the methods on
-first use.
+This module defines the functions that differ from the method of the same name. The others are made
+from the methods on first use.
 """
 
 from __future__ import annotations

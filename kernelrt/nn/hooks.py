@@ -23,8 +23,8 @@ _HOOKS = "_hooks"
 class Hook(NamedTuple):
     """A hook function and its options.
 
-    `before`: it runs before forward. `with_kwargs`: it receives keyword arguments. `always`: it
-    also runs if forward fails.
+    If `before` is true, the hook runs before forward, otherwise after it. If `with_kwargs` is true,
+    it receives keyword arguments. If `always` is true, it also runs if forward fails.
     """
 
     function: Callable[..., Any]
@@ -37,7 +37,7 @@ _Hooks = tuple[Entry[Hook], ...]
 
 
 def hooks_of(owner: Any) -> tuple[Entry[Hook], ...]:
-    """Return the hooks of a module, and note them as a dependency of the trace."""
+    """Return the hooks of a module. If a function is being traced, note that it depends on them."""
     found: tuple[Entry[Hook], ...] = owner.__dict__.get(_HOOKS, ())
     modes.note(owner, _HOOKS, owner.__dict__.get(_HOOKS, MISSING))
     return found
@@ -98,9 +98,10 @@ def _call(
     forward: Callable[..., Any], owner: Any, hooks: _Hooks, args: tuple[Any, ...],
     kwargs: dict[str, Any], waiting: list[Hook], results: list[Any],
 ) -> None:  # fmt: skip
-    """Call the hooks and forward. Append results to `results`; remove called hooks from `waiting`.
+    """Call the hooks and forward; append the result of forward, and each new result of a hook.
 
-    `waiting` holds the hooks that must also run if forward fails.
+    Results are appended to `results`. `waiting` holds the hooks that must also run if forward
+    fails; a hook that was called is removed from it.
     """
     for entry in hooks:
         hook = entry.hook

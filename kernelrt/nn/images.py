@@ -107,15 +107,16 @@ class ChannelShuffle(_Function):
 class Unfold(_Function):
     """Extract windows of images as columns (im2col); see :func:`kernelrt.nn.functional.unfold`.
 
-    Maps ``(N, C, H, W)`` to ``(N, C * kernel, windows)``, where kernel is the number of elements of
-    a window; N may be missing.
+    Maps ``(N, C, H, W)`` to ``(N, C * kernel, windows)``, where ``kernel`` is the number of
+    elements of a window; N may be missing.
 
     Parameters
     ----------
     kernel_size : int or (int, int)
         Rows and columns of a window.
     dilation, padding, stride : int or (int, int), default 1, 0 and 1
-        Step between the elements of a window, zeros added on each side, and step between windows.
+        `dilation` is the distance between the elements of a window, `padding` the number of zeros
+        to add on each side, and `stride` the distance between windows.
 
     Examples
     --------
@@ -142,8 +143,8 @@ class Unfold(_Function):
 class Fold(Unfold):
     """Add up windows into images (col2im), the adjoint of :class:`Unfold`.
 
-    Maps ``(N, C * kernel, windows)`` to ``(N, C, H, W)``, where kernel is the number of elements of
-    a window; N may be missing. See :func:`kernelrt.nn.functional.fold`.
+    Maps ``(N, C * kernel, windows)`` to ``(N, C, H, W)``, where ``kernel`` is the number of
+    elements of a window; N may be missing. See :func:`kernelrt.nn.functional.fold`.
 
     Parameters
     ----------
@@ -152,7 +153,8 @@ class Fold(Unfold):
     kernel_size : int or (int, int)
         Rows and columns of a window.
     dilation, padding, stride : int or (int, int), default 1, 0 and 1
-        Step between the elements of a window, zeros added on each side, and step between windows.
+        `dilation` is the distance between the elements of a window, `padding` the number of zeros
+        to add on each side, and `stride` the distance between windows.
 
     Examples
     --------
@@ -219,7 +221,8 @@ class MaxUnpool1d(_MaxUnpool):
     Parameters
     ----------
     kernel_size, stride, padding : int
-        As in the pooling. The stride is the size of the window by default, and the padding 0.
+        The arguments of the pooling layer. By default the stride is the size of the window, and the
+        padding is 0.
 
     Examples
     --------
@@ -244,7 +247,8 @@ class MaxUnpool2d(_MaxUnpool):
     Parameters
     ----------
     kernel_size, stride, padding : int or (int, int)
-        As in the pooling. The stride is the size of the window by default, and the padding 0.
+        The arguments of the pooling layer. By default the stride is the size of the window, and the
+        padding is 0.
 
     Examples
     --------
@@ -267,7 +271,8 @@ class MaxUnpool3d(_MaxUnpool):
     Parameters
     ----------
     kernel_size, stride, padding : int or (int, int, int)
-        As in the pooling. The stride is the size of the window by default, and the padding 0.
+        The arguments of the pooling layer. By default the stride is the size of the window, and the
+        padding is 0.
 
     Examples
     --------

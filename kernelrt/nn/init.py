@@ -251,7 +251,8 @@ def kaiming_uniform_(
     a : float, default 0.0
         Negative slope of the leaky ReLU after the layer.
     mode : "fan_in" or "fan_out", default "fan_in"
-        Whether to keep the variance in the forward or in the backward pass.
+        Whether to keep the variance in the forward pass ("fan_in") or in the backward pass
+        ("fan_out").
     nonlinearity : str, default "leaky_relu"
         Nonlinearity after the layer; see :func:`calculate_gain`.
 
@@ -295,7 +296,8 @@ def kaiming_normal_(
     a : float, default 0.0
         Negative slope of the leaky ReLU after the layer.
     mode : "fan_in" or "fan_out", default "fan_in"
-        Whether to keep the variance in the forward or in the backward pass.
+        Whether to keep the variance in the forward pass ("fan_in") or in the backward pass
+        ("fan_out").
     nonlinearity : str, default "leaky_relu"
         Nonlinearity after the layer; see :func:`calculate_gain`.
 
@@ -328,8 +330,8 @@ def trunc_normal_(
 ) -> Tensor:
     """Fill with samples of the normal distribution truncated to [a, b].
 
-    Inverse transform sampling: uniform samples between the values of the distribution function at
-    `a` and `b` are mapped through its inverse.
+    The method is inverse transform sampling: uniform samples between ``F(a)`` and ``F(b)`` are
+    mapped through the inverse of F, the distribution function.
 
     Parameters
     ----------
@@ -338,7 +340,7 @@ def trunc_normal_(
     mean, std : float, default 0.0 and 1.0
         Mean and standard deviation before the truncation.
     a, b : float, default -2.0 and 2.0
-        Bounds of the samples, in absolute terms, not in multiples of `std`.
+        Bounds of the samples: absolute values, not multiples of `std`.
 
     Returns
     -------
@@ -439,7 +441,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Fill with orthonormal rows (columns if there are fewer), times `gain`.
+    """Fill with orthonormal rows, or columns if there are fewer columns than rows, times `gain`.
 
     All axes but the first are flattened.
 
@@ -486,7 +488,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
-    """Fill a matrix with normal samples, of which a fraction in each column is zero.
+    """Fill a matrix with normal samples, but a fraction of each column with zeros.
 
     Parameters
     ----------
@@ -532,7 +534,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Return the recommended gain of a nonlinearity, which keeps the variance of activations.
+    """Return the recommended gain for a nonlinearity. It keeps the variance of activations.
 
     Parameters
     ----------

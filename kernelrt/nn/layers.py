@@ -239,7 +239,7 @@ class Identity(Module):
     Parameters
     ----------
     *args, **kwargs
-        Ignored, so that Identity can replace a layer without changing its arguments.
+        Ignored, so that Identity can replace a layer and keep its arguments.
 
     Examples
     --------

@@ -40,8 +40,9 @@ __all__ = [
 class _Lazy(Module):
     """Base of layers that create their parameters in their first call.
 
-    The call turns the layer into one of the class `_becomes`. Before it, access to parameters or
-    state raises StateError; dtype conversion and freezing apply to the parameters created later.
+    The first call changes the class of the layer to `_becomes`. Before this call, access to
+    parameters or state raises StateError. If you convert the dtype or freeze the layer before, this
+    applies to the parameters when they are created.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ class _Lazy(Module):
         self.__dict__[tree.UNMADE] = {}
 
     def has_uninitialized_params(self) -> bool:
-        """Return True: the layer was not called yet. Its first call changes its class."""
+        """Return True, because the layer was not called yet: its first call changes its class."""
         return True
 
     def reset_parameters(self) -> None:
@@ -69,7 +70,8 @@ class _Lazy(Module):
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Create the parameters for inputs like `input`, and return the result for it.
 
-        The shapes are those of the layer that this one becomes.
+        Input and result have the shapes of the layer that this one becomes, such as
+        :class:`Linear`.
 
         Raises
         ------
@@ -123,9 +125,10 @@ class LazyLinear(_Lazy, Linear):
     """Apply a :class:`Linear` layer that infers `in_features` from its first input.
 
     Maps ``(*, in_features)`` to ``(*, out_features)``. The layer has no parameters until its first
-    call. Call it once before you create an optimizer, load a state, or trace a function that calls
-    it; access to the parameters before raises StateError. Dtype conversion and freezing apply to
-    the parameters created later.
+    call. Call the layer once before you create an optimizer, load a state, or trace a function that
+    calls it. Access to the parameters before the first call raises StateError. You may convert the
+    dtype or freeze the layer before the first call; this applies to the parameters when they are
+    created.
 
     Parameters
     ----------

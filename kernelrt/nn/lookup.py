@@ -81,9 +81,10 @@ class Embedding(_Table):
     num_embeddings, embedding_dim : int
         Number of rows of the table, and of elements in a row.
     padding_idx : int, optional
-        Row that is initialized to zeros and gets no gradient; negative numbers count from the end.
+        Index of a row that is initialized to zeros and gets no gradient. A negative index counts
+        from the end.
     max_norm : float, optional
-        Maximum norm: each lookup first scales rows with larger norms down to it.
+        Maximum norm of a row: each lookup first scales down the rows whose norm is larger.
     norm_type : float, default 2.0
         Order of these norms.
     scale_grad_by_freq, sparse : optional
@@ -171,8 +172,8 @@ class Embedding(_Table):
 class EmbeddingBag(_Table):
     """Look up bags of rows of a table and reduce each to one row.
 
-    Maps integers of shape ``(bags, n)`` to ``(bags, embedding_dim)``; or integers of shape ``(n,)``
-    and offsets of shape ``(bags,)``. See :func:`kernelrt.nn.functional.embedding_bag`.
+    Maps integers of shape ``(bags, n)``, or integers of shape ``(n,)`` and offsets of shape
+    ``(bags,)``, to ``(bags, embedding_dim)``. See :func:`kernelrt.nn.functional.embedding_bag`.
 
     Parameters
     ----------
@@ -184,13 +185,13 @@ class EmbeddingBag(_Table):
         Options of PyTorch that kernelrt lacks. A value other than the default raises an error,
         which names an alternative.
     mode : "mean", "sum" or "max", default "mean"
-        Reduction of a bag.
+        How to combine the rows of a bag.
     _weight : Tensor, shape (num_embeddings, embedding_dim), optional
         Initial table. Use :meth:`from_pretrained` instead.
     include_last_offset : bool, default False
         Whether the last offset is the end of the last bag.
     padding_idx : int, optional
-        Row to leave out of all bags.
+        Index of a row that is left out of all bags.
     dtype : DType or str, default float32
         Floating-point dtype of the table.
 

@@ -1,7 +1,7 @@
 """Loss layers.
 
-PyTorch's deprecated `size_average` and `reduce` do not exist; the arguments that follow them in
-PyTorch are keyword-only here.
+The losses do not have PyTorch's deprecated arguments `size_average` and `reduce`. The arguments
+that follow these in PyTorch must be passed by keyword here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Loss(Module):
 
 class _Pair(_Loss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Map input and target to a scalar or the unreduced losses; the class says the shapes."""
+        """Map input and target to the loss; the docstring of the class has the shapes."""
         return self._loss(input, target)
 
 
@@ -209,8 +209,9 @@ class KLDivLoss(_Pair):
     """Compute the Kullback-Leibler divergence of the target from log-probabilities.
 
     See ``Tensor.kl_div``. Input and target have the same shape ``(*)``. The loss has shape ``()``,
-    or ``(*)`` with the reduction "none". The mean divides by the number of elements; "batchmean"
-    is the divergence as it is defined, averaged over samples.
+    or ``(*)`` with the reduction "none". The reduction "mean" divides the sum by the number of
+    elements. The reduction "batchmean" gives the divergence by its definition, averaged over the
+    samples.
 
     Parameters
     ----------
@@ -325,7 +326,7 @@ class NLLLoss(_Weighted):
     Parameters
     ----------
     weight : Tensor, shape (classes,), optional
-        Weight of each class; part of the state. The mean is weighted, too.
+        Weight of each class; part of the state. The mean divides by the sum of the weights.
     ignore_index : int, default -100
         Class number whose samples are ignored.
     reduction : "mean", "sum" or "none", default "mean"
@@ -367,13 +368,14 @@ class CrossEntropyLoss(NLLLoss):
     Parameters
     ----------
     weight : Tensor, shape (classes,), optional
-        Weight of each class; part of the state. For class numbers the mean is weighted, too.
+        Weight of each class; part of the state. For targets of class numbers, the mean divides by
+        the sum of the weights.
     ignore_index : int, default -100
         Class number whose samples are ignored.
     reduction : "mean", "sum" or "none", default "mean"
         Reduction of the losses of the samples.
     label_smoothing : float, default 0.0
-        Part of each target, from 0 to 1, that is spread evenly over all classes.
+        Fraction of each target, from 0 to 1, that is distributed evenly over all classes.
 
     Raises
     ------
@@ -862,18 +864,20 @@ class GaussianNLLLoss(_Loss):
 class CTCLoss(_Loss):
     """Compute the connectionist temporal classification loss; see ``Tensor.ctc_loss``.
 
-    The log-probabilities have shape ``(steps, batch, classes)`` and the targets ``(batch, length)``
-    or, concatenated, one axis. Lengths have shape ``(batch,)``. The loss has shape ``()``, or
-    ``(batch,)`` with the reduction "none". Without a batch, the axes of size batch are missing.
+    The log-probabilities have shape ``(steps, batch, classes)``. The targets have shape
+    ``(batch, length)``, or one axis if they are concatenated. Lengths have shape ``(batch,)``. The
+    loss has shape ``()``, or ``(batch,)`` with the reduction "none". Without a batch, the axes of
+    size batch are missing.
 
     Parameters
     ----------
     blank : int, default 0
         Class number of the blank label.
     reduction : "mean", "sum" or "none", default "mean"
-        Reduction of the losses of the samples. The mean first divides each by its target length.
+        Reduction of the losses of the samples. The mean first divides each loss by the length of
+        its target.
     zero_infinity : bool, default False
-        Whether infinite losses (no path is possible) and their gradients become 0.
+        Whether infinite losses, which occur if no path is possible, and their gradients become 0.
 
     Raises
     ------

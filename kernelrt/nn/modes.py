@@ -1,8 +1,8 @@
 """Attributes of modules and optimizers that a traced function read.
 
-A trace bakes in the value of an attribute such as ``module.training`` or an optimizer's momentum.
-The jit therefore notes the attributes that a trace reads. When any noted attribute of any object
-is set, the next call of each jitted function checks the attributes that its traces read.
+In a trace, an attribute such as ``module.training`` or an optimizer's momentum is a constant. The
+jit therefore notes the attributes that a trace reads. After any such attribute was set, the next
+call of each jitted function compares the attributes that its own traces read.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class AttributeRead:
     attribute : str
         Name of the attribute in the ``__dict__`` of `owner`.
     value : object
-        Value that was read; MISSING if there was none. Numbers and strings, also in tuples, are
-        compared by type, value and sign, other objects by identity.
+        Value that was read; MISSING if there was none. Numbers and strings, also inside tuples, are
+        compared by type, value and sign. Other objects are compared by identity.
     default : object
         Value of the attribute if the ``__dict__`` has no entry.
     """
@@ -96,9 +96,9 @@ def note(owner: object, attribute: str, value: object, default: object = MISSING
 def note_write(owner: object, attribute: str, value: object, default: object = MISSING) -> None:
     """Record that an attribute with the current value `value` is about to be set.
 
-    Code has to call this before it sets an attribute that traces may depend on, because
-    :func:`noted` needs the value from before the traced function: later reads return what the
-    function itself set. The call has no effect if the attribute was read already.
+    Code has to call this function before it sets an attribute that traces may depend on.
+    :func:`noted` needs the value from before the traced function, and later reads return what the
+    traced function itself set. The call has no effect if the attribute was read already.
     """
     observed = local.observed
     if observed is not None and (id(owner), attribute) not in observed:
@@ -109,10 +109,10 @@ def note_write(owner: object, attribute: str, value: object, default: object = M
 def noted(observed: Observations) -> list[AttributeRead]:
     """Return the collected attributes.
 
-    A function may set an attribute before it reads it. If the attribute has its original value
-    again at the end, as after ``eval()`` and then ``train()``, the original value is returned: a
-    replay does not change the attribute. If it has another value at the end, the value that the
-    function read is returned; an attribute that it never read is left out.
+    A function may set an attribute before it reads it. At the end, the attribute may have its
+    original value again, as after ``eval()`` and then ``train()``. Then the result has the original
+    value, because a replay does not change the attribute. If the attribute has another value at the
+    end, the result has the value that the function read, or nothing if it never read the attribute.
     """
     found = {key: AttributeRead(*item) for key, item in observed.items() if len(key) == 2}
     for key, item in observed.items():

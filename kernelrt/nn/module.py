@@ -117,7 +117,8 @@ class Module(Observed):
             The class does not define ``forward``.
         """
         raise NotImplementedError(
-            f"{type(self).__name__}: expected the class to define forward, but it defines none"
+            f"{type(self).__name__}: expected the class to define forward, but it does not; define "
+            "it, or call its submodules"
         )
 
     # ---- modes
@@ -167,7 +168,7 @@ class Module(Observed):
         return self
 
     def eval(self) -> Self:
-        """Set evaluation mode for this module and all its submodules: no dropout, for example.
+        """Set evaluation mode, in which dropout does nothing, for this module and its submodules.
 
         Returns
         -------
@@ -208,7 +209,8 @@ class Module(Observed):
         Parameters
         ----------
         memo : set of Module, optional
-            Modules to leave out. Yielded modules are added to it, except those without a hash.
+            Modules to leave out. The method adds each module that it yields to this set, unless it
+            is not hashable.
         prefix : str, default ""
             Prefix of each name, joined by a dot.
         remove_duplicate : bool, default True
@@ -442,7 +444,7 @@ class Module(Observed):
     register_module = add_module
 
     def _check_new(self, name: object, is_alike: Callable[[object], bool]) -> None:
-        """Raise if `name` is no attribute name, or is taken by a value that `is_alike` refuses."""
+        """Raise an error if `name` is no attribute name, or `is_alike` is false for its value."""
         if not isinstance(name, str) or not name or "." in name:
             raise DTypeError(f"name: expected an attribute name without dots, not {name!r}")
         if hasattr(self, name):
@@ -636,8 +638,9 @@ class Module(Observed):
     ) -> Handle:  # fmt: skip
         """Register a hook ``hook(module, args, result)`` that runs after :meth:`forward`.
 
-        If the hook returns anything but None, that replaces the result. Adding or removing a hook
-        makes jitted functions trace again. A trace contains the tensor operations of the hooks.
+        If the hook returns anything but None, this replaces the result. A jitted function that
+        calls the module contains the tensor operations of its hooks, and is traced again after you
+        add or remove a hook.
 
         Parameters
         ----------
@@ -648,8 +651,8 @@ class Module(Observed):
         with_kwargs : bool, default False
             Whether the hook receives the keyword arguments.
         always_call : bool, default False
-            Whether to call the hook, with None as the result, also when forward or an earlier hook
-            raises. Its result and any exception it raises are then ignored.
+            Whether to call the hook also if forward or an earlier hook raises an exception. Then
+            the hook gets None as the result; what it returns or raises is ignored.
 
         Returns
         -------
@@ -676,7 +679,7 @@ class Module(Observed):
     ) -> Self:
         """Convert the floating-point tensors of this module to another dtype.
 
-        The module gets new tensors, so convert it before you create an optimizer.
+        The module gets new tensors, so convert it before you pass its parameters to an optimizer.
 
         Parameters
         ----------
@@ -685,7 +688,7 @@ class Module(Observed):
         dtype, device : optional
             The same as keyword arguments.
         non_blocking : bool, default False
-            Accepted for compatibility; it has no effect on the CPU.
+            Accepted for compatibility, without effect.
 
         Returns
         -------
@@ -790,7 +793,7 @@ class Module(Observed):
         Parameters
         ----------
         destination : dict, optional
-            Dict to add the tensors to and to return, instead of a new dict.
+            Dict that the tensors are added to, and that is returned. By default a new dict.
         prefix : str, default ""
             Prefix of each name. A dot is added if it does not end with one.
         keep_vars : bool, default False
@@ -838,13 +841,13 @@ class Module(Observed):
         Returns
         -------
         IncompatibleKeys
-            The missing and the unexpected names; both lists are empty if `strict`.
+            The missing and the unexpected names. If `strict` is true, both lists are empty.
 
         Raises
         ------
         StateError
-            Names are missing or unexpected (if `strict`), or shapes or dtypes do not fit; or
-            `assign` is true: modules keep their tensors, which optimizers and plans refer to.
+            `strict` is true, and names are missing or unexpected. Or shapes or dtypes do not fit.
+            Or `assign` is true, although optimizers and plans refer to the tensors of the module.
 
         Examples
         --------

@@ -86,7 +86,7 @@ class _Statistics(Module):
             )
 
     def _share(self) -> float | Tensor:
-        """Return the weight of this batch in the running statistics, and count the batch."""
+        """Count this batch, and return its weight in the running statistics."""
         if self.num_batches_tracked is None:
             return 0.0 if self.momentum is None else self.momentum
         count = self.num_batches_tracked + 1
@@ -117,9 +117,9 @@ class _BatchNorm(_Statistics):
 class BatchNorm1d(_BatchNorm):
     """Apply batch normalization: normalize each channel over the batch and the length.
 
-    Input and output have shape ``(batch, num_features)`` or ``(batch, num_features, length)``.
-    Training uses the statistics of the batch, and mixes them into the running statistics.
-    Evaluation uses the running statistics.
+    Input and output have shape ``(batch, num_features)`` or ``(batch, num_features, length)``. In
+    training mode, the layer uses the statistics of the batch, and updates the running statistics
+    with them. In evaluation mode, it uses the running statistics.
 
     Parameters
     ----------
@@ -128,7 +128,8 @@ class BatchNorm1d(_BatchNorm):
     eps : float, default 1e-5
         Added to the variance.
     momentum : float or None, default 0.1
-        Weight of the new batch in the running statistics; None for their cumulative average.
+        Weight of the new batch in the running statistics. With None, these are the mean over all
+        batches so far.
     affine : bool, default True
         Whether to have a learned weight and bias.
     track_running_stats : bool, default True
@@ -171,9 +172,9 @@ class BatchNorm1d(_BatchNorm):
 class BatchNorm2d(_BatchNorm):
     """Apply batch normalization: normalize each channel over the batch and the pixels.
 
-    Input and output have shape ``(batch, num_features, rows, columns)``. Training uses the
-    statistics of the batch, and evaluation running statistics; :class:`BatchNorm1d` describes the
-    attributes and errors.
+    Input and output have shape ``(batch, num_features, rows, columns)``. In training mode, the
+    layer uses the statistics of the batch; in evaluation mode, the running statistics.
+    :class:`BatchNorm1d` describes the attributes and errors.
 
     Parameters
     ----------
@@ -182,7 +183,8 @@ class BatchNorm2d(_BatchNorm):
     eps : float, default 1e-5
         Added to the variance.
     momentum : float or None, default 0.1
-        Weight of the new batch in the running statistics; None for their cumulative average.
+        Weight of the new batch in the running statistics. With None, these are the mean over all
+        batches so far.
     affine : bool, default True
         Whether to have a learned weight and bias.
     track_running_stats : bool, default True
@@ -206,9 +208,9 @@ class BatchNorm2d(_BatchNorm):
 class BatchNorm3d(_BatchNorm):
     """Apply batch normalization: normalize each channel over batch, depth, rows and columns.
 
-    Input and output have shape ``(batch, num_features, depth, rows, columns)``. Training uses the
-    statistics of the batch, and evaluation running statistics; :class:`BatchNorm1d` describes the
-    attributes and errors.
+    Input and output have shape ``(batch, num_features, depth, rows, columns)``. In training mode,
+    the layer uses the statistics of the batch; in evaluation mode, the running statistics.
+    :class:`BatchNorm1d` describes the attributes and errors.
 
     Parameters
     ----------
@@ -217,7 +219,8 @@ class BatchNorm3d(_BatchNorm):
     eps : float, default 1e-5
         Added to the variance.
     momentum : float or None, default 0.1
-        Weight of the new batch in the running statistics; None for their cumulative average.
+        Weight of the new batch in the running statistics. With None, these are the mean over all
+        batches so far.
     affine : bool, default True
         Whether to have a learned weight and bias.
     track_running_stats : bool, default True
@@ -258,10 +261,10 @@ class _InstanceNorm(_Statistics):
 class InstanceNorm1d(_InstanceNorm):
     """Apply instance normalization: normalize each channel of each sequence over its length.
 
-    Input and output have shape ``(batch, num_features, length)``; the batch may be missing. It is
-    like batch normalization of each instance separately. It has a weight and a bias with `affine`,
-    and running statistics with `track_running_stats`; :class:`BatchNorm1d` describes the
-    attributes.
+    Input and output have shape ``(batch, num_features, length)``; the batch may be missing. The
+    result is that of batch normalization of each sample on its own. With `affine` the layer has a
+    weight and a bias, and with `track_running_stats` running statistics. :class:`BatchNorm1d`
+    describes these attributes.
 
     Parameters
     ----------
@@ -302,7 +305,7 @@ class InstanceNorm1d(_InstanceNorm):
 class InstanceNorm2d(_InstanceNorm):
     """Apply instance normalization: normalize each channel of each image over its pixels.
 
-    Input and output have shape ``(batch, num_features, rows, columns)``; the batch may be missing;
+    Input and output have shape ``(batch, num_features, rows, columns)``; the batch may be missing.
     :class:`InstanceNorm1d` describes the errors.
 
     Parameters
@@ -336,7 +339,7 @@ class InstanceNorm3d(_InstanceNorm):
     """Apply instance normalization: normalize each channel of each sample over its volume.
 
     Input and output have shape ``(batch, num_features, depth, rows, columns)``; the batch may be
-    missing; :class:`InstanceNorm1d` describes the errors.
+    missing. :class:`InstanceNorm1d` describes the errors.
 
     Parameters
     ----------
@@ -372,7 +375,7 @@ class GroupNorm(Module):
     Parameters
     ----------
     num_groups, num_channels : int
-        Number of groups, and of channels, which are divided equally.
+        Number of groups, and number of channels. All groups have the same number of channels.
     eps : float, default 1e-5
         Added to the variance.
     affine : bool, default True
@@ -505,7 +508,7 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Divide by a power of the neighboring channels' mean square (local response normalization).
+    """Apply local response normalization: divide by a power of the mean square of neighbors.
 
     Input and output have shape ``(batch, channels, n, *)``; see ``Tensor.local_response_norm``.
 

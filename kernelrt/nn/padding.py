@@ -44,7 +44,7 @@ class _Pad(Module):
         self.padding = widths
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map ``(*, *sizes)`` to ``(*, *padded)``, whose sizes include both widths."""
+        """Map ``(*, *sizes)`` to ``(*, *padded)``; each padded size includes both widths."""
         return input.pad(self.padding, self._mode, self.value)
 
     def extra_repr(self) -> str:

@@ -64,7 +64,7 @@ class MaxPool1d(_MaxPool):
     """Take the maximum of each window over the last axis.
 
     Maps ``(batch, channels, length)`` to ``(batch, channels, length')``; the batch may be missing.
-    :class:`MaxPool2d` gives the size.
+    The docstring of :class:`MaxPool2d` has the formula of this size.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ class MaxPool1d(_MaxPool):
     stride : int, optional
         Stride of the window; by default its size.
     padding, dilation : int, default 0 and 1
-        Width of a border on each side, whose elements are never the maximum; and distance between
-        the elements of a window.
+        `padding` is the width of a border that is added on each side and never gives the maximum.
+        `dilation` is the distance between the elements of a window.
     return_indices : bool, default False
         Whether to return the indices of the maxima along the axis, too.
     ceil_mode : bool, default False
@@ -103,8 +103,8 @@ class MaxPool2d(_MaxPool):
     stride : int or (int, int), optional
         Stride of the window; by default its size.
     padding, dilation : int or (int, int), default 0 and 1
-        Width of a border on each side, whose elements are never the maximum; and distance between
-        the elements of a window.
+        `padding` is the width of a border that is added on each side and never gives the maximum.
+        `dilation` is the distance between the elements of a window.
     return_indices : bool, default False
         Whether to return the indices of the maxima in the flattened image, too.
     ceil_mode : bool, default False
@@ -129,8 +129,9 @@ class MaxPool2d(_MaxPool):
 class MaxPool3d(_MaxPool):
     """Take the maximum of each window over the last three axes.
 
-    Maps ``(batch, channels, depth, rows, columns)`` to ``(batch, channels, depth', rows',
-    columns')``; the batch may be missing. :class:`MaxPool2d` gives the sizes.
+    Maps ``(batch, channels, depth, rows, columns)`` to
+    ``(batch, channels, depth', rows', columns')``; the batch may be missing. The docstring of
+    :class:`MaxPool2d` has the formula of these sizes.
 
     Parameters
     ----------
@@ -139,8 +140,8 @@ class MaxPool3d(_MaxPool):
     stride : int or (int, int, int), optional
         Stride of the window; by default its size.
     padding, dilation : int or (int, int, int), default 0 and 1
-        Width of a border on each side, whose elements are never the maximum; and distance between
-        the elements of a window.
+        `padding` is the width of a border that is added on each side and never gives the maximum.
+        `dilation` is the distance between the elements of a window.
     return_indices : bool, default False
         Whether to return the indices of the maxima in the flattened volume, too.
     ceil_mode : bool, default False
@@ -182,7 +183,7 @@ class AvgPool1d(_AvgPool):
     """Take the mean of each window over the last axis.
 
     Maps ``(batch, channels, length)`` to ``(batch, channels, length')``; the batch may be missing.
-    :class:`AvgPool2d` gives the size.
+    The docstring of :class:`AvgPool2d` has the formula of this size.
 
     Parameters
     ----------
@@ -247,8 +248,9 @@ class AvgPool2d(_AvgPool):
 class AvgPool3d(_AvgPool):
     """Take the mean of each window over the last three axes.
 
-    Maps ``(batch, channels, depth, rows, columns)`` to ``(batch, channels, depth', rows',
-    columns')``; the batch may be missing. :class:`AvgPool2d` gives the sizes.
+    Maps ``(batch, channels, depth, rows, columns)`` to
+    ``(batch, channels, depth', rows', columns')``; the batch may be missing. The docstring of
+    :class:`AvgPool2d` has the formula of these sizes.
 
     Parameters
     ----------
@@ -384,7 +386,7 @@ class _AdaptivePool(_Pool):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
-    """Take the mean of windows of the last axis that give a result of a fixed size.
+    """Take the mean of each window over the last axis; the number of windows is fixed.
 
     Maps ``(batch, channels, length)`` to ``(batch, channels, output_size)``; the batch may be
     missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
@@ -404,7 +406,7 @@ class AdaptiveAvgPool1d(_AdaptivePool):
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    """Take the mean of windows of the last two axes that give a result of fixed sizes.
+    """Take the mean of each window over the last two axes; the numbers of windows are fixed.
 
     Maps ``(batch, channels, rows, columns)`` to ``(batch, channels, *output_size)``; the batch may
     be missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
@@ -424,7 +426,7 @@ class AdaptiveAvgPool2d(_AdaptivePool):
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
-    """Take the mean of windows of the last three axes that give a result of fixed sizes.
+    """Take the mean of each window over the last three axes; the numbers of windows are fixed.
 
     Maps ``(batch, channels, depth, rows, columns)`` to ``(batch, channels, *output_size)``; the
     batch may be missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
@@ -454,7 +456,7 @@ class _AdaptiveMaxPool(_AdaptivePool):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Take the maximum of windows of the last axis that give a result of a fixed size.
+    """Take the maximum of each window over the last axis; the number of windows is fixed.
 
     Maps ``(batch, channels, length)`` to ``(batch, channels, output_size)``; the batch may be
     missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
@@ -476,7 +478,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Take the maximum of windows of the last two axes that give a result of fixed sizes.
+    """Take the maximum of each window over the last two axes; their numbers are fixed.
 
     Maps ``(batch, channels, rows, columns)`` to ``(batch, channels, *output_size)``; the batch may
     be missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
@@ -498,7 +500,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Take the maximum of windows of the last three axes that give a result of fixed sizes.
+    """Take the maximum of each window over the last three axes; their numbers are fixed.
 
     Maps ``(batch, channels, depth, rows, columns)`` to ``(batch, channels, *output_size)``; the
     batch may be missing. ``Tensor.adaptive_avg_pool2d`` describes the windows.
@@ -559,7 +561,7 @@ class FractionalMaxPool2d(_FractionalMaxPool):
     output_size : int or pair of int, optional
         Number of windows along each axis.
     output_ratio : float or pair of float, optional
-        Alternative to `output_size`: its ratio to the input size, above 0 and below 1.
+        Alternative to `output_size`: the ratio of output size to input size, above 0 and below 1.
     return_indices : bool, default False
         Whether to return the indices of the maxima, too.
     _random_samples : Tensor, shape (batch, channels, 2), optional
@@ -598,7 +600,7 @@ class FractionalMaxPool3d(_FractionalMaxPool):
     output_size : int or three of int, optional
         Number of windows along each axis.
     output_ratio : float or three of float, optional
-        Alternative to `output_size`: its ratio to the input size, above 0 and below 1.
+        Alternative to `output_size`: the ratio of output size to input size, above 0 and below 1.
     return_indices : bool, default False
         Whether to return the indices of the maxima, too.
     _random_samples : Tensor, shape (batch, channels, 3), optional

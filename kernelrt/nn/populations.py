@@ -33,19 +33,19 @@ __all__ = ["Population", "stack_modules", "stacked_tensors"]
 
 
 class Population(Module):
-    """Several modules of the same class, stacked into one along a new axis 0 of the tensors.
+    """Several modules of the same class as one module, whose tensors have a new first axis.
 
-    Calling it calls all members at once, each with its slice of the inputs, like
-    :func:`kernelrt.vmap`. Its parameters are trained like those of any module: elementwise
-    optimizers update each member as they would update it alone. :func:`stack_modules` makes a
-    population.
+    :func:`stack_modules` makes a population. A call of the population calls all members at once,
+    each with its slice of the inputs, like :func:`kernelrt.vmap`. Its parameters are trained like
+    those of any module. Elementwise optimizers update each member exactly as they would update it
+    alone.
 
     With the default axes, an input has shape ``(members, *)`` and an output ``(members, *)``, where
     ``(*)`` is the shape that a member takes or returns. ``len(population)`` is the number of
     members.
 
-    Outside of jit only one thread at a time may call it, because its tensors temporarily stand for
-    a single member.
+    Outside of jit, only one thread at a time may call a population, because its tensors stand for a
+    single member during a call.
 
     Parameters
     ----------
@@ -114,7 +114,8 @@ class Population(Module):
             axes = [axes] * len(args)
         elif len(axes) != len(args):
             raise ShapeError(
-                f"in_axes: expected one entry for each of {len(args)} arguments, not {len(axes)}"
+                f"in_axes: expected one entry for each of {len(args)} positional arguments, not "
+                f"{len(axes)} entries"
             )
         call = func.vmap(one, (*axes, 0), self.out_axes, self.randomness, axis_size=self._count)
         return call(*args, tensors)
@@ -186,7 +187,8 @@ class Population(Module):
         found = {name: _described(t) for name, t in given.items()}
         if like != found:
             raise StateError(
-                f"module: expected a module like the members, but {_difference(like, found)}"
+                "module: expected a module with the tensors of a member, but "
+                f"{_difference(like, found)}"
             )
         pairs = []
         for name, whole in of_members.items():
@@ -262,7 +264,7 @@ def stack_modules(
     Parameters
     ----------
     modules : iterable of Module, or callable
-        The members, which are copied; or a function that makes one member.
+        The members, which are copied. Or a function that makes one member.
     count : int, optional
         Number of members to make, if `modules` is a function.
     in_axes : int, None, or a tuple of them, default 0
@@ -314,8 +316,8 @@ def stack_modules(
 def _begun(module: Module) -> Module:
     """Compute the tensors of a new module, and return it.
 
-    Otherwise making many modules would be slow: each draw of random numbers checks all lazy
-    tensors.
+    Each draw of random numbers checks all lazy tensors, so many modules with lazy tensors would
+    take long to make.
     """
     realize(*(t for _, t in named_tensors(module)))
     return module
@@ -324,8 +326,8 @@ def _begun(module: Module) -> Module:
 def stacked_tensors(modules: Sequence[Module]) -> dict[str, Tensor]:
     """Return the tensors of modules that are alike, by name, stacked along a new first axis.
 
-    Stacked parameters are parameters, frozen if the originals are. A tensor with several names is
-    returned by its first name.
+    A stack of parameters is a parameter, and is frozen if these are. A tensor with several names is
+    returned under its first name.
     """
     forbid("stacking modules")
     if not modules:

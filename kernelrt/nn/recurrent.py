@@ -119,7 +119,7 @@ class _Recurrent(Module):
         return self.bias if name.startswith("bias") else bool(self.proj_size) or name != "weight_hr"
 
     def reset_parameters(self) -> None:
-        """Draw new initial values of all parameters, uniformly from ±1/sqrt(hidden_size)."""
+        """Draw new initial values of all parameters, uniformly between ±1/sqrt(hidden_size)."""
         bound = 1 / math.sqrt(self.hidden_size)
         for tensor in self.parameters():
             init.uniform_(tensor, -bound, bound)
@@ -177,7 +177,10 @@ class _Recurrent(Module):
         packed = isinstance(input, PackedSequence)
         if packed:
             if lengths is not None:
-                raise ShapeError("lengths: expected None, as a PackedSequence has its own lengths")
+                raise ShapeError(
+                    "lengths: expected None, as a PackedSequence has its own lengths; leave them "
+                    "out"
+                )
             x, lengths = input
         else:
             x = input
@@ -253,7 +256,7 @@ class RNN(_Recurrent):
 
     Maps ``(steps, batch, input_size)`` to the outputs ``(steps, batch, directions * hidden_size)``
     and the final states ``(num_layers * directions, batch, hidden_size)``; the batch may be
-    missing. There are two directions with `bidirectional`, otherwise one.
+    missing. ``directions`` is 2 with `bidirectional`, otherwise 1.
 
     Parameters
     ----------
@@ -271,17 +274,17 @@ class RNN(_Recurrent):
     dropout : float, default 0.0
         Dropout probability between layers, in training.
     bidirectional : bool, default False
-        Whether each layer also runs from the last step to the first; both results are
-        concatenated.
+        Whether each layer also runs backwards, from the last step to the first. The results of both
+        directions are concatenated.
     dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
     Attributes
     ----------
     weight_ih_l0, weight_hh_l0 : Tensor
-        Weights of the first layer, shapes (hidden_size, input_size) and (hidden_size,
-        hidden_size). Names of other layers end in ``_l1`` and so on, those of the reverse direction
-        in ``_reverse``.
+        Weights of the first layer, shapes (hidden_size, input_size) and (hidden_size, hidden_size).
+        The names of the next layers end in ``_l1``, ``_l2`` and so on. Names of the reverse
+        direction have the suffix ``_reverse``.
     bias_ih_l0, bias_hh_l0 : Tensor, shape (hidden_size,)
         Biases of the first layer.
 
@@ -364,7 +367,7 @@ class GRU(_Recurrent):
     Maps ``(steps, batch, input_size)`` to the outputs ``(steps, batch, directions * hidden_size)``
     and the final states ``(num_layers * directions, batch, hidden_size)``; the batch may be
     missing. The order of the gates is reset, update, new. :class:`RNN` describes the errors and the
-    attributes, which have 3 * hidden_size rows here.
+    attributes. Here, the attributes have 3 * hidden_size rows.
 
     Parameters
     ----------
@@ -380,8 +383,8 @@ class GRU(_Recurrent):
     dropout : float, default 0.0
         Dropout probability between layers, in training.
     bidirectional : bool, default False
-        Whether each layer also runs from the last step to the first; both results are
-        concatenated.
+        Whether each layer also runs backwards, from the last step to the first. The results of both
+        directions are concatenated.
     dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
@@ -421,9 +424,10 @@ class LSTM(_Recurrent):
 
     Maps ``(steps, batch, input_size)`` to the outputs ``(steps, batch, directions * hidden_size)``
     and a pair of final states, both ``(num_layers * directions, batch, hidden_size)``: the hidden
-    state and the cell state. The batch may be missing. With `proj_size`, outputs and hidden states
-    have this width instead. The order of the gates is input, forget, cell, output. :class:`RNN`
-    describes the errors and the attributes, which have 4 * hidden_size rows here.
+    state and the cell state. The batch may be missing. If `proj_size` is not 0, outputs and hidden
+    states have `proj_size` features instead of `hidden_size`. The order of the gates is input,
+    forget, cell, output. :class:`RNN` describes the errors and the attributes. Here, the attributes
+    have 4 * hidden_size rows.
 
     Parameters
     ----------
@@ -439,11 +443,11 @@ class LSTM(_Recurrent):
     dropout : float, default 0.0
         Dropout probability between layers, in training.
     bidirectional : bool, default False
-        Whether each layer also runs from the last step to the first; both results are
-        concatenated.
+        Whether each layer also runs backwards, from the last step to the first. The results of both
+        directions are concatenated.
     proj_size : int, default 0
-        Number of features, below `hidden_size`, that ``weight_hr_l0`` projects hidden states and
-        outputs to; 0 for no projection.
+        If not 0, ``weight_hr_l0`` projects hidden states and outputs to this number of features,
+        which must be below `hidden_size`.
     dtype : DType or str, default float32
         Floating-point dtype of the parameters.
 
@@ -471,8 +475,8 @@ class LSTM(_Recurrent):
     ) -> tuple[Any, tuple[Tensor, Tensor]]:  # fmt: skip
         """Map ``(steps, batch, input_size)`` to outputs ``(steps, batch, width)`` and final states.
 
-        `hx` and the final states are pairs of hidden and cell states; otherwise see
-        :meth:`RNN.forward`.
+        `hx` and the final states are pairs: hidden states and cell states. :meth:`RNN.forward`
+        describes the other arguments.
         """
         out, (hidden, cell) = self._forward(input, hx, lengths)
         return out, (hidden, cell)

@@ -1,4 +1,4 @@
-"""Scope: the path of the module being called, for kernels, profiles and errors."""
+"""Scope: the path of the module that is being called, for kernels, profiles and errors."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class _Convolution(Module):
         return x.ndim - self._axes - 1
 
     def _padded(self, x: Tensor) -> tuple[Tensor, tuple[int, ...] | str]:
-        """Check the input and apply padding other than zeros; return it and the zero padding."""
+        """Check the input, and apply padding other than zeros. Return it and the zero padding."""
         self._check_input(x)
         if self.padding_mode == "zeros":
             return x, self.padding
@@ -188,12 +188,13 @@ class Conv2d(_Convolution):
     kernel_size : int or (int, int)
         Rows and columns of a filter.
     stride, dilation : int or (int, int), default 1
-        Stride of the filter, and distance between its taps.
+        `stride` is the distance between two positions of the filter, and `dilation` the distance
+        between two of its elements.
     padding : int, (int, int), "valid" or "same", default 0
-        Number of zeros added on each side: "valid" adds none, "same" keeps the size and needs a
-        stride of 1.
+        Number of zeros to add on each side. "valid" adds none. "same" adds so many that the size
+        stays the same, and needs a stride of 1.
     groups : int, default 1
-        Number of groups that the channels are divided into; groups are computed independently.
+        Number of groups of channels. Each group of outputs depends on one group of inputs only.
     bias : bool, default True
         Whether to add a bias to each channel.
     padding_mode : "zeros", "reflect", "replicate" or "circular", default "zeros"
@@ -237,7 +238,7 @@ class Conv1d(_Convolution):
     """Apply a one-dimensional convolution (cross-correlation) to sequences.
 
     Maps ``(batch, in_channels, length)`` to ``(batch, out_channels, length')``; the batch may be
-    missing. :class:`Conv2d` gives the size and describes the errors.
+    missing. :class:`Conv2d` has the formula of the size, and describes the errors.
 
     Parameters
     ----------
@@ -246,12 +247,13 @@ class Conv1d(_Convolution):
     kernel_size : int
         Length of a filter.
     stride, dilation : int, default 1
-        Stride of the filter, and distance between its taps.
+        `stride` is the distance between two positions of the filter, and `dilation` the distance
+        between two of its elements.
     padding : int, "valid" or "same", default 0
-        Number of zeros added on each side: "valid" adds none, "same" keeps the size and needs a
-        stride of 1.
+        Number of zeros to add on each side. "valid" adds none. "same" adds so many that the size
+        stays the same, and needs a stride of 1.
     groups : int, default 1
-        Number of groups that the channels are divided into; groups are computed independently.
+        Number of groups of channels. Each group of outputs depends on one group of inputs only.
     bias : bool, default True
         Whether to add a bias to each channel.
     padding_mode : "zeros", "reflect", "replicate" or "circular", default "zeros"
@@ -286,7 +288,7 @@ class Conv3d(_Convolution):
 
     Maps ``(batch, in_channels, depth, rows, columns)`` to
     ``(batch, out_channels, depth', rows', columns')``; the batch may be missing. :class:`Conv2d`
-    gives the sizes and describes the errors.
+    has the formula of the sizes, and describes the errors.
 
     Parameters
     ----------
@@ -295,12 +297,13 @@ class Conv3d(_Convolution):
     kernel_size : int or (int, int, int)
         Depth, rows and columns of a filter.
     stride, dilation : int or (int, int, int), default 1
-        Stride of the filter, and distance between its taps.
+        `stride` is the distance between two positions of the filter, and `dilation` the distance
+        between two of its elements.
     padding : int, (int, int, int), "valid" or "same", default 0
-        Number of zeros added on each side: "valid" adds none, "same" keeps the size and needs a
-        stride of 1.
+        Number of zeros to add on each side. "valid" adds none. "same" adds so many that the size
+        stays the same, and needs a stride of 1.
     groups : int, default 1
-        Number of groups that the channels are divided into; groups are computed independently.
+        Number of groups of channels. Each group of outputs depends on one group of inputs only.
     bias : bool, default True
         Whether to add a bias to each channel.
     padding_mode : "zeros", "reflect", "replicate" or "circular", default "zeros"
@@ -417,12 +420,14 @@ class ConvTranspose2d(_TransposedConvolution):
     kernel_size : int or (int, int)
         Rows and columns of a filter.
     stride, padding, dilation : int or (int, int), default 1, 0 and 1
-        Distance in the result between contributions of neighboring inputs, number of elements cut
-        from each side of the result, and distance between the taps of a filter.
+        `stride` is the distance in the result between the positions of neighboring inputs,
+        `padding` the number of elements to cut from each side of the result, and `dilation` the
+        distance between two elements of a filter.
     output_padding : int or (int, int), default 0
-        Number of elements added at the end of the result, below `stride` or below `dilation`.
+        Number of elements to add at the end of the result. It must be below the greater of `stride`
+        and `dilation`.
     groups : int, default 1
-        Number of groups that the channels are divided into; groups are computed independently.
+        Number of groups of channels. Each group of outputs depends on one group of inputs only.
     bias : bool, default True
         Whether to add a bias to each channel.
     padding_mode : "zeros", default "zeros"
@@ -471,7 +476,8 @@ class ConvTranspose1d(_TransposedConvolution):
     """Apply a one-dimensional transposed convolution to sequences.
 
     Maps ``(batch, in_channels, length)`` to ``(batch, out_channels, length')``; the batch may be
-    missing. :class:`ConvTranspose2d` gives the size, describes `output_size` and the errors.
+    missing. :class:`ConvTranspose2d` has the formula of the size, and describes `output_size` and
+    the errors.
 
     Parameters
     ----------
@@ -480,12 +486,14 @@ class ConvTranspose1d(_TransposedConvolution):
     kernel_size : int
         Length of a filter.
     stride, padding, dilation : int, default 1, 0 and 1
-        Distance in the result between contributions of neighboring inputs, number of elements cut
-        from each side of the result, and distance between the taps of a filter.
+        `stride` is the distance in the result between the positions of neighboring inputs,
+        `padding` the number of elements to cut from each side of the result, and `dilation` the
+        distance between two elements of a filter.
     output_padding : int, default 0
-        Number of elements added at the end of the result, below `stride` or below `dilation`.
+        Number of elements to add at the end of the result. It must be below the greater of `stride`
+        and `dilation`.
     groups : int, default 1
-        Number of groups that the channels are divided into; groups are computed independently.
+        Number of groups of channels. Each group of outputs depends on one group of inputs only.
     bias : bool, default True
         Whether to add a bias to each channel.
     padding_mode : "zeros", default "zeros"
@@ -523,7 +531,8 @@ class ConvTranspose3d(_TransposedConvolution):
 
     Maps ``(batch, in_channels, depth, rows, columns)`` to
     ``(batch, out_channels, depth', rows', columns')``; the batch may be missing.
-    :class:`ConvTranspose2d` gives the sizes, describes `output_size` and the errors.
+    :class:`ConvTranspose2d` has the formula of the sizes, and describes `output_size` and the
+    errors.
 
     Parameters
     ----------
@@ -532,12 +541,14 @@ class ConvTranspose3d(_TransposedConvolution):
     kernel_size : int or (int, int, int)
         Depth, rows and columns of a filter.
     stride, padding, dilation : int or (int, int, int), default 1, 0 and 1
-        Distance in the result between contributions of neighboring inputs, number of elements cut
-        from each side of the result, and distance between the taps of a filter.
+        `stride` is the distance in the result between the positions of neighboring inputs,
+        `padding` the number of elements to cut from each side of the result, and `dilation` the
+        distance between two elements of a filter.
     output_padding : int or (int, int, int), default 0
-        Number of elements added at the end of the result, below `stride` or below `dilation`.
+        Number of elements to add at the end of the result. It must be below the greater of `stride`
+        and `dilation`.
     groups : int, default 1
-        Number of groups that the channels are divided into; groups are computed independently.
+        Number of groups of channels. Each group of outputs depends on one group of inputs only.
     bias : bool, default True
         Whether to add a bias to each channel.
     padding_mode : "zeros", default "zeros"

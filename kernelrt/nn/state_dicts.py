@@ -20,7 +20,7 @@ __all__ = ["IncompatibleKeys", "copy_into", "load_state_dict", "overwrite", "rea
 
 
 class IncompatibleKeys(NamedTuple):
-    """Names that :func:`load_state_dict` skipped because it was not strict.
+    """Names that :func:`load_state_dict` skipped, because `strict` was false.
 
     Attributes
     ----------
@@ -43,8 +43,8 @@ class IncompatibleKeys(NamedTuple):
 def state_dict(root: object, prefix: str = "") -> dict[str, Tensor]:
     """Return every tensor reachable from `root` by its dotted name, without copies.
 
-    If the class of an object in `root` defines a ``state_dict`` of tensors, as LBFGS does, its
-    result is used for that object.
+    If the class of an object in `root` has a ``state_dict`` method of its own that returns tensors,
+    as LBFGS does, the result of this method is used for the object.
 
     Parameters
     ----------
@@ -78,8 +78,9 @@ def load_state_dict(
 ) -> IncompatibleKeys:
     """Copy `values` into the tensors of `root`, in place: existing plans see the new values.
 
-    All values are checked before the first is copied. Then each object in `root` whose class
-    defines a ``load_state_dict``, as LBFGS does, loads the values below its name.
+    All values are checked before the first is copied. If the class of an object in `root` has a
+    ``load_state_dict`` method of its own, as LBFGS does, the object loads the values below its name
+    with this method.
 
     Parameters
     ----------
@@ -94,7 +95,7 @@ def load_state_dict(
     Returns
     -------
     IncompatibleKeys
-        The missing and the unexpected names; both lists are empty if `strict`.
+        The missing and the unexpected names. If `strict` is true, both lists are empty.
 
     Raises
     ------

@@ -88,7 +88,7 @@ class TransformerEncoderLayer(_Block):
     Parameters
     ----------
     d_model, nhead, dim_feedforward : int, default 2048 for dim_feedforward
-        Number of features, of heads, and of features inside the feed-forward network.
+        Number of features, number of heads, and number of features inside the feed-forward network.
     dropout : float, default 0.1
         Dropout probability, in training.
     activation : "relu", "gelu" or callable, default "relu"
@@ -98,7 +98,8 @@ class TransformerEncoderLayer(_Block):
     batch_first : bool, default False
         As in :class:`MultiheadAttention`.
     norm_first : bool, default False
-        Whether to normalize the inputs of attention and network, instead of the sums.
+        Whether to normalize the inputs of attention and feed-forward network, instead of the sums
+        of inputs and results.
     bias : bool, default True
         Whether to use biases.
     dtype : DType or str, default float32
@@ -142,7 +143,7 @@ class TransformerEncoderLayer(_Block):
         src_mask, src_key_padding_mask : Tensor, optional
             `attn_mask` and `key_padding_mask` of :class:`MultiheadAttention`.
         is_causal : bool, default False
-            States that `src_mask`, which must be given, is causal.
+            States that `src_mask` is causal. You must pass `src_mask` as well.
         """
 
         def attend(x: Tensor) -> Tensor:
@@ -162,7 +163,7 @@ class TransformerDecoderLayer(_Block):
     Parameters
     ----------
     d_model, nhead, dim_feedforward : int, default 2048 for dim_feedforward
-        Number of features, of heads, and of features inside the feed-forward network.
+        Number of features, number of heads, and number of features inside the feed-forward network.
     dropout : float, default 0.1
         Dropout probability, in training.
     activation : "relu", "gelu" or callable, default "relu"
@@ -172,7 +173,8 @@ class TransformerDecoderLayer(_Block):
     batch_first : bool, default False
         As in :class:`MultiheadAttention`.
     norm_first : bool, default False
-        Whether to normalize the inputs of attention and network, instead of the sums.
+        Whether to normalize the inputs of attention and feed-forward network, instead of the sums
+        of inputs and results.
     bias : bool, default True
         Whether to use biases.
     dtype : DType or str, default float32
@@ -219,9 +221,9 @@ class TransformerDecoderLayer(_Block):
             `attn_mask` and `key_padding_mask` of :class:`MultiheadAttention`, for the
             self-attention.
         memory_mask, memory_key_padding_mask : Tensor, optional
-            The same for the attention to `memory`.
+            The same masks for the attention to `memory`.
         tgt_is_causal, memory_is_causal : bool, default False
-            State that `tgt_mask` or `memory_mask`, which must be given, is causal.
+            State that `tgt_mask` or `memory_mask` is causal. You must pass this mask as well.
         """
 
         def attend(x: Tensor) -> Tensor:
@@ -295,7 +297,7 @@ class TransformerEncoder(Module):
         mask, src_key_padding_mask : Tensor, optional
             `attn_mask` and `key_padding_mask` of :class:`MultiheadAttention`.
         is_causal : bool, optional
-            States that `mask`, which must be given, is causal.
+            States that `mask` is causal. You must pass `mask` as well.
         """
         out = src
         for layer in self.layers:
@@ -436,14 +438,14 @@ class Transformer(Module):
         Parameters
         ----------
         src, tgt : Tensor
-            Sequences to encode, and sequences to decode given the result.
+            Sequences to encode, and sequences to decode with attention to the encoded ones.
         src_mask, tgt_mask, memory_mask : Tensor, optional
-            `attn_mask` of :class:`MultiheadAttention` for the encoder, for the decoder's
-            self-attention and for its attention to the encoder's output.
+            `attn_mask` of :class:`MultiheadAttention`: for the encoder, for the decoder's
+            self-attention, and for the decoder's attention to the encoder's output.
         src_key_padding_mask, tgt_key_padding_mask, memory_key_padding_mask : Tensor, optional
-            `key_padding_mask` for the same.
+            `key_padding_mask` of :class:`MultiheadAttention`, for the same three.
         src_is_causal, tgt_is_causal, memory_is_causal : bool, optional
-            State that the mask of that name, which must be given, is causal.
+            State that the mask of the same prefix is causal. You must pass this mask as well.
         """
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         out: Tensor = self.decoder(

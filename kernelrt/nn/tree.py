@@ -44,9 +44,9 @@ def named_objects(
     """Yield every object reachable from `root` with its dotted name, in order of declaration.
 
     The traversal follows attributes, items of lists and tuples, and values of dicts. It does not
-    enter classes, functions, Python modules and objects without ``__dict__``. An object that has
-    itself inside is entered once on each path. Instances of the class `outside` are skipped, except
-    `root`.
+    enter classes, functions, Python modules and objects without ``__dict__``. An object that
+    contains itself is entered once on each path. Instances of the class `outside` are skipped,
+    except `root`.
     """
     above: set[int] = set()
     stack: list[tuple[str | None, object]] = [(prefix, root)]
@@ -130,7 +130,7 @@ _COMPLETE: Final[set[object]] = set()
 
 
 class _Asked(threading.local):
-    """The objects whose own ``state_dict`` or ``load_state_dict`` is running, in this thread."""
+    """The objects whose own ``state_dict`` or ``load_state_dict`` this thread is running."""
 
     def __init__(self) -> None:
         self.ids: set[int] = set()
@@ -140,7 +140,7 @@ _asked = _Asked()
 
 
 class asking:  # noqa: N801 - used as a statement
-    """Context in which functions traverse an object instead of calling its own methods."""
+    """Context in which nn functions traverse an object instead of calling its own methods."""
 
     def __init__(self, value: object) -> None:
         self._id = id(value)
@@ -159,10 +159,10 @@ def walks(method: _F) -> _F:
 
 
 def completes(method: _F) -> _F:
-    """Mark a ``state_dict`` or ``load_state_dict`` that does not call the functions of that name.
+    """Mark a ``state_dict`` or ``load_state_dict`` method that does not call the nn function.
 
-    Methods of users may call :func:`kernelrt.nn.state_dict` with the object itself, which then
-    traverses the object.
+    The nn function is :func:`kernelrt.nn.state_dict` or :func:`kernelrt.nn.load_state_dict`.
+    Methods of users may call it with the object itself; then it traverses the object.
     """
     _COMPLETE.add(method)
     return method
@@ -190,7 +190,7 @@ def _only_walks(kind: type, method: object) -> bool:
 def _walked(value: object) -> bool:
     """Return whether the class of an object, or a base class, has a marked ``state_dict``.
 
-    :func:`walks` marks it.
+    :func:`walks` marks such methods.
     """
     return any(vars(kind).get("state_dict") in _WALKING for kind in type(value).__mro__)
 

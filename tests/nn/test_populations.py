@@ -180,7 +180,7 @@ def pair(*, tied):
          r"modules\[1\].* '1\.weight' is a tensor of its own; here '1\.weight' is the"),
         (lambda: nn.stack_modules(mlp, 2).member(2), krt.ShapeError, "from -2 to 1, not 2"),
         (lambda: nn.stack_modules(mlp, 2).set_member(0, nn.Linear(3, 5)), krt.KernelrtError,
-         "expected a module like the members"),
+         "expected a module with the tensors of a member"),
     ],
 )  # fmt: skip
 def test_what_is_refused(make, error, text):

@@ -19,7 +19,7 @@ __all__ = ["Adam", "AdamW"]
 class Adam(Optimizer):
     """Adam (Kingma and Ba, arXiv:1412.6980), as in ``torch.optim.Adam``.
 
-    The step ``t`` of a parameter ``p`` with gradient ``g``::
+    Step ``t`` changes a parameter ``p`` with gradient ``g`` as follows::
 
         m = betas[0] * m + (1 - betas[0]) * g
         v = betas[1] * v + (1 - betas[1]) * g**2
@@ -136,7 +136,8 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101).
 
-    A step is that of :class:`Adam` without weight decay, after ``p = p * (1 - lr * weight_decay)``.
+    A step first computes ``p = p * (1 - lr * weight_decay)``. Then it is a step of :class:`Adam`
+    without weight decay.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class _Moments(Optimizer):
 class Adamax(_Moments):
     """Adamax (Kingma and Ba, arXiv:1412.6980, section 7.1), as in ``torch.optim.Adamax``.
 
-    The step ``t`` of a parameter ``p`` with gradient ``g``::
+    Step ``t`` changes a parameter ``p`` with gradient ``g`` as follows::
 
         m = betas[0] * m + (1 - betas[0]) * g
         u = maximum(betas[1] * u, |g| + eps)
@@ -118,7 +118,7 @@ class Adamax(_Moments):
 class NAdam(_Moments):
     """Adam with Nesterov's momentum (Dozat, ICLR workshop 2016), as in ``torch.optim.NAdam``.
 
-    The step ``t`` of a parameter ``p`` with gradient ``g``, with the momentum ``mu[t]`` of step t
+    Step ``t`` changes a parameter ``p`` with gradient ``g`` as follows, with the momentum ``mu[t]``
     (see `momentum_decay`)::
 
         m = betas[0] * m + (1 - betas[0]) * g
@@ -142,8 +142,8 @@ class NAdam(_Moments):
     weight_decay : float
         L2 penalty: adds ``weight_decay * param`` to the gradient.
     momentum_decay : float
-        Rate at which the momentum grows to ``betas[0]``: it is ``betas[0] * (1 - 0.96 ** (t *
-        momentum_decay) / 2)`` in step t.
+        Rate at which the momentum grows to ``betas[0]``. In step t, the momentum is
+        ``betas[0] * (1 - 0.96 ** (t * momentum_decay) / 2)``.
     decoupled_weight_decay : bool
         Whether a step subtracts ``lr * weight_decay * param`` from the parameter, as AdamW does,
         instead of adding the L2 penalty to the gradient.
@@ -217,7 +217,7 @@ def decayed(group: Group, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
 class RAdam(_Moments):
     """Rectified Adam (Liu and others, arXiv:1908.03265), as in ``torch.optim.RAdam``.
 
-    The step ``t`` of a parameter ``p`` with gradient ``g``::
+    Step ``t`` changes a parameter ``p`` with gradient ``g`` as follows::
 
         m = betas[0] * m + (1 - betas[0]) * g
         v = betas[1] * v + (1 - betas[1]) * g**2
@@ -225,8 +225,8 @@ class RAdam(_Moments):
         s = sqrt((r - 4) * (r - 2) * r_max / ((r_max - 4) * (r_max - 2) * r))
         p = p - lr * s * m / (1 - betas[0]**t) / ((sqrt(v) + eps) / sqrt(1 - betas[1]**t))
 
-    Here ``r_max`` is ``2 / (1 - betas[1]) - 1``. In the first steps, as long as ``r`` is at most 5,
-    the last line is ``p = p - lr * m / (1 - betas[0]**t)``. ``m`` and ``v`` are in the state as
+    Here ``r_max`` is ``2 / (1 - betas[1]) - 1``. In the first steps, while ``r`` is at most 5, the
+    last line is instead ``p = p - lr * m / (1 - betas[0]**t)``. ``m`` and ``v`` are in the state as
     ``exp_avg`` and ``exp_avg_sq``.
 
     Parameters

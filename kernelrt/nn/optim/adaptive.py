@@ -27,15 +27,15 @@ def penalized(group: Group, param: Tensor, grad: Tensor) -> Tensor:
 class RMSprop(Optimizer):
     """RMSprop (Hinton's lecture 6e; Graves, arXiv:1308.0850), as in ``torch.optim.RMSprop``.
 
-    The step of a parameter ``p`` with gradient ``g``::
+    A step changes a parameter ``p`` with gradient ``g`` as follows::
 
         v = alpha * v + (1 - alpha) * g**2
         b = momentum * b + g / (sqrt(v) + eps)
         p = p - lr * b
 
     ``v`` and ``b`` are in the state as ``square_avg`` and ``momentum_buffer``. If `centered` is
-    true, the running mean of ``g`` (``grad_avg``), squared, is subtracted from ``v`` in the second
-    line.
+    true, the second line uses ``v - a**2`` instead of ``v``. Here ``a`` is the running mean of
+    ``g``, in the state as ``grad_avg``.
 
     Parameters
     ----------
@@ -135,7 +135,8 @@ class Adagrad(Optimizer):
     lr : float or Tensor
         Learning rate.
     lr_decay : float
-        Decay of the learning rate: it is divided by ``1 + lr_decay * t`` in step t, from 0.
+        Decay of the learning rate. In step t, counted from 0, the learning rate is divided by
+        ``1 + lr_decay * t``.
     weight_decay : float
         L2 penalty: adds ``weight_decay * param`` to the gradient.
     initial_accumulator_value : float
@@ -199,7 +200,7 @@ class Adagrad(Optimizer):
 class Adadelta(Optimizer):
     """Adadelta (Zeiler, arXiv:1212.5701), as in ``torch.optim.Adadelta``.
 
-    The step of a parameter ``p`` with gradient ``g``::
+    A step changes a parameter ``p`` with gradient ``g`` as follows::
 
         v = rho * v + (1 - rho) * g**2
         d = sqrt(u + eps) / sqrt(v + eps) * g

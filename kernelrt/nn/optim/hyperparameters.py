@@ -31,15 +31,15 @@ class _Grouped(Protocol):
 class Hyperparameter(Generic[T]):
     """An optimizer attribute that is stored in the parameter groups and read by jitted steps.
 
-    Reading it returns the value of the first group; setting it sets all groups.
+    A read returns the value of the first group. An assignment sets all groups.
 
     Parameters
     ----------
     check : callable
         Function of the name and a new value. It returns the value to store, or raises an error.
     live : bool
-        Whether an update can read the value from memory, so that a change of the value does not
-        require a new plan.
+        Whether an update can read the value from memory. If so, a change of the value needs no new
+        plan.
     """
 
     def __init__(self, check: Callable[[str, object], T], *, live: bool = False) -> None:
@@ -105,7 +105,7 @@ def _number(name: str, value: object) -> float:
 
 
 def _named(value: object) -> str:
-    """Describe a value given instead of a number, with a hint for populations."""
+    """Describe a value that was passed instead of a number, with a hint for populations."""
     shape = getattr(value, "shape", None)
     if not isinstance(shape, tuple):
         return type(value).__name__

@@ -33,9 +33,9 @@ __all__ = ["LAMB", "Adafactor", "Muon"]
 class LAMB(Optimizer):
     """LAMB (You and others, arXiv:1904.00962, algorithm 2), for large batches.
 
-    The step of each parameter (Adam's step plus weight decay) is scaled to the norm of the
-    parameter: by ``|param| / |step|``, or by 1 if either norm is 0. The step ``t`` of a parameter
-    ``p`` with gradient ``g``::
+    The step of a parameter is Adam's step plus weight decay, scaled to the norm of the parameter.
+    The factor is ``|param| / |step|``, or 1 if either norm is 0. Step ``t`` changes a parameter
+    ``p`` with gradient ``g`` as follows::
 
         m = betas[0] * m + (1 - betas[0]) * g
         v = betas[1] * v + (1 - betas[1]) * g**2
@@ -126,7 +126,7 @@ def _epsilons(name: str, value: object) -> tuple[float | None, float]:
 class Adafactor(Optimizer):
     """Adafactor (Shazeer and Stern, arXiv:1804.04235), as in ``torch.optim.Adafactor``.
 
-    The step ``t`` of a parameter ``p`` with gradient ``g``::
+    Step ``t`` changes a parameter ``p`` with gradient ``g`` as follows::
 
         v = v + (g**2 - v) * t**beta2_decay
         u = g / maximum(sqrt(v), eps[0])
@@ -134,8 +134,8 @@ class Adafactor(Optimizer):
         p = p * (1 - lr * weight_decay) - a * u / max(1, rms(u) / d)
 
     Here ``rms`` is the root of the mean square. For a parameter of shape ``(..., n, m)``, ``v`` is
-    not stored: it is computed from the mean squares of rows, ``(..., n, 1)``, and of columns,
-    ``(..., 1, m)``. They are in the state as ``row_var`` and ``col_var``; ``v`` of other parameters
+    not stored. It is computed from two tensors in the state: ``row_var``, the mean squares of rows,
+    ``(..., n, 1)``, and ``col_var``, those of columns, ``(..., 1, m)``. For other parameters, ``v``
     is in the state as ``variance``.
 
     Parameters
@@ -147,11 +147,12 @@ class Adafactor(Optimizer):
     beta2_decay : float
         Exponent of the decay rate of mean squares: ``1 - t ** beta2_decay`` in step t.
     eps : (float or None, float)
-        Lower bound of the root of the mean squares that gradients are divided by, by default the
-        machine epsilon of the dtype; and lower bound of a parameter's root mean square, which the
-        step size is relative to.
+        Two lower bounds. The first is that of ``sqrt(v)``, which gradients are divided by; by
+        default the machine epsilon of the dtype. The second is that of ``rms(p)``, to which the
+        step size is proportional.
     d : float
-        Clipping threshold: an update with a larger root mean square is scaled down to it.
+        Clipping threshold. An update whose root mean square is larger is scaled down to the
+        threshold.
     weight_decay : float
         Decoupled weight decay: each step subtracts ``lr * weight_decay * param``.
     maximize : bool
@@ -235,7 +236,7 @@ class Adafactor(Optimizer):
         self, group: Group, i: int, grad: Tensor, fresh: Tensor, floor: float,
         new: list[tuple[Tensor, Tensor]],
     ) -> Tensor:  # fmt: skip
-        """Return the running mean of squares; append the new values of its state to `new`."""
+        """Return the running mean of squares. Append the new values of its state to `new`."""
         found = {name: group.zeros(name)[i] for name in ("row_var", "col_var", "variance")}
         if grad.ndim < 2:
             held = found["variance"]
@@ -265,9 +266,9 @@ _QUINTIC: Final = (3.4445, -4.775, 2.0315)
 class Muon(Optimizer):
     """Muon (Jordan and others, 2024), for matrices, as in ``torch.optim.Muon``.
 
-    Each step follows the momentum, made nearly orthogonal by Newton-Schulz iterations. kernelrt
-    computes them in the accumulation dtype of the parameter, PyTorch in bfloat16. The step of a
-    matrix ``p`` with gradient ``g``::
+    The step is the momentum matrix, made nearly orthogonal by Newton-Schulz iterations. kernelrt
+    computes these in the accumulation dtype of the parameter, while PyTorch computes them in
+    bfloat16. A step changes a matrix ``p`` with gradient ``g`` as follows::
 
         b = momentum * b + (1 - momentum) * g
         s = (1 - momentum) * g + momentum * b        # without nesterov: b

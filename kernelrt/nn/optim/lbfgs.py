@@ -34,9 +34,9 @@ class LBFGS(Optimizer):
     A step evaluates the loss several times and branches on its value, so it cannot be part of a
     jitted function. The closure may call a jitted function that computes loss and gradients.
 
-    Each iteration moves the parameters along ``-H @ g``, where ``g`` is the gradient and ``H`` an
-    approximation of the inverse Hessian matrix, from the last `history_size` changes of parameters
-    and gradients.
+    Each iteration moves the parameters along ``-H @ g``. Here ``g`` is the gradient, and ``H`` an
+    approximation of the inverse Hessian matrix. ``H`` is computed from the last `history_size`
+    changes of parameters and gradients.
 
     Parameters
     ----------
@@ -51,7 +51,8 @@ class LBFGS(Optimizer):
     tolerance_grad : float
         A step ends when no element of the gradient exceeds this.
     tolerance_change : float
-        A step ends when no parameter changes by more than this, or the loss changes by less.
+        A step ends when no parameter changes by more than this, or when the loss changes by less
+        than this.
     history_size : int
         Number of past gradient changes to keep.
     line_search_fn : "strong_wolfe" or None
@@ -117,7 +118,8 @@ class LBFGS(Optimizer):
         Parameters
         ----------
         closure : callable
-            Sets the gradients to those of the loss, and returns the loss.
+            Function that computes the loss, sets the gradients to those of the loss, and returns
+            the loss.
 
         Returns
         -------
@@ -206,7 +208,7 @@ class LBFGS(Optimizer):
         return [_array(p) for p in self.params]
 
     def _gradient(self) -> Array:
-        """Return all gradients as one vector, with zeros for missing ones."""
+        """Return all gradients as one vector; missing gradients count as zeros."""
         parts = [
             np.zeros(p.numel(), _array(p).dtype) if p.grad is None else _array(p.grad).reshape(-1)
             for p in self.params
@@ -256,7 +258,7 @@ class LBFGS(Optimizer):
         Returns
         -------
         IncompatibleKeys
-            The missing and the unexpected names; both lists are empty if `strict`.
+            The missing and the unexpected names. If `strict` is true, both lists are empty.
 
         Raises
         ------

@@ -46,7 +46,8 @@ def search(
     widest : float
         Largest absolute value of an element of the direction.
     tolerance : float
-        A bracket is not divided further if steps in it differ by at most this in each element.
+        The search ends when the steps to both ends of a bracket differ by less than this in each
+        element.
     most : int
         Maximum number of iterations.
     """
@@ -101,7 +102,7 @@ def _bracket(
 def _inside(ends: list[Point], stalled: bool) -> tuple[float, bool]:
     """Return the next length to try, inside a bracket, and whether it is close to an end.
 
-    `stalled` says whether the previous length was close to an end. Two lengths in a row never are.
+    `stalled` tells whether the previous length was close to an end. If it was, the next one is not.
     """
     first, second = sorted(p.length for p in ends)
     step = _cubic(ends[0], ends[1], first, second)

@@ -1,8 +1,8 @@
 """Hyperparameters with one value for each member of a population.
 
-Such a hyperparameter is a vector; its axis is the first axis of the parameters. The update is
-traced for one member and vectorized over all members. So everything in it, also norms and matrix
-products, is computed for each member separately.
+Such a hyperparameter is a vector, with one number for each row of the parameters' first axis. The
+update is traced for one member, and vectorized over all members. So each member gets its own norms
+and matrix products.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def checked(name: str, value: Any, rule: Hyperparameter[Any]) -> Any:
         return rule.check(name, value)
     if not rule.live:
         raise DTypeError(
-            f"{name}: expected one value for all members, because {name} decides how steps are "
-            "computed"
+            f"{name}: expected one value, not one for each member, because {name} decides how "
+            "steps are computed; pass one value for all members"
         )
     arrays = [numbers_of(name, p) if is_vector(p) else p for p in parts]
     (count,) = sizes_of(name, arrays)
@@ -67,7 +67,7 @@ def checked(name: str, value: Any, rule: Hyperparameter[Any]) -> Any:
 
 
 def sizes_of(name: str, value: Any) -> set[int]:
-    """Return the number of members that the vectors in a value have, as a set of at most one.
+    """Return the length of the vectors in a value, as a set; empty if it has no vectors.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def changes(
     compute: Callable[[Group, Active], list[tuple[Tensor, Tensor]]], group: Group, active: Active,
     vectors: Mapping[str, Tensor],
 ) -> list[tuple[Tensor, Tensor]]:  # fmt: skip
-    """Return (target, new value) pairs of an update in which members have their own numbers.
+    """Return (target, new value) pairs of an update in which members have different numbers.
 
     Parameters
     ----------

@@ -67,16 +67,16 @@ class Optimizer(Hyper):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        Parameters to optimize, see :func:`kernelrt.nn.parameters`, or parameter groups: dicts with
-        "params", and with "lr" and other hyperparameters where they differ from those of the
-        optimizer. A step skips parameters without a gradient, such as frozen ones.
+        Parameters to optimize (see :func:`kernelrt.nn.parameters`), or parameter groups. A group is
+        a dict with the key "params", and with "lr" and other hyperparameters that differ from those
+        of the optimizer. A step skips parameters without a gradient, such as frozen ones.
     lr : float, Tensor or dict
         Learning rate. It is kept in a tensor that plans read, so setting ``optimizer.lr`` takes
         effect in the next step, jitted or not. A tensor of shape () is used itself, not copied. A
         dict holds the defaults of a class of your own, as in PyTorch's base class: "lr" and other
         hyperparameters, which your ``step`` reads from the groups.
     options : mapping of str to object, optional
-        Hyperparameters of groups that do not give their own.
+        Hyperparameters for the groups that do not have their own.
     **ways : bool, optional
         ``foreach``, ``fused`` and ``capturable`` have no effect; ``differentiable=True`` raises an
         error.
@@ -216,7 +216,7 @@ class Optimizer(Hyper):
 
     @classmethod
     def _prepare(cls, group: Group) -> None:
-        """Create the state of a group, or raise if its hyperparameters contradict each other."""
+        """Create the state of a group; check that its hyperparameters do not conflict."""
 
     @property
     def lr(self) -> float | Tensor:
@@ -302,7 +302,8 @@ class Optimizer(Hyper):
         Parameters
         ----------
         closure : callable, optional
-            Called first, to compute the gradients. Its result is returned.
+            Function without arguments that is called first, to compute the gradients. The step
+            returns its result.
 
         Returns
         -------
@@ -341,7 +342,7 @@ class Optimizer(Hyper):
         return loss
 
     def _note_size(self) -> None:
-        """Note the number of parameters for the trace: a parameter added later needs a new plan."""
+        """Note the number of parameters for the trace: one more parameter needs a new plan."""
         if local.trace is not None:
             modes.note(self, "_size", self._size)
 
@@ -414,7 +415,7 @@ class Optimizer(Hyper):
 
     @tree.walks
     def state_dict(self) -> dict[str, Tensor]:
-        """Return learning rate, counters and moments by name: the tensors themselves, no copies.
+        """Return learning rate, counters and moments by name: the tensors themselves, not copies.
 
         For a class with a ``step`` of its own the dict also holds the entries of :attr:`state`:
         tensors as "state.INDEX.NAME", with the index of the parameter, and numbers as
@@ -463,13 +464,13 @@ class Optimizer(Hyper):
         Returns
         -------
         IncompatibleKeys
-            The missing and the unexpected names; both lists are empty if `strict`.
+            The missing and the unexpected names. If `strict` is true, both lists are empty.
 
         Raises
         ------
         StateError
-            Names are missing or unexpected (if `strict`), shapes or dtypes do not fit, or the
-            parameter groups of PyTorch's state dict have other sizes.
+            `strict` is true, and names are missing or unexpected. Or shapes or dtypes do not fit.
+            Or the parameter groups of PyTorch's state dict have other sizes.
 
         Examples
         --------

@@ -163,7 +163,7 @@ class Group(MutableMapping[str, Any]):
     # ---- hyperparameters
 
     def read(self, name: str) -> Any:
-        """Return a hyperparameter; inside a traced step, tensors for values that often change."""
+        """Return a hyperparameter. In a traced step, values that often change are tensors."""
         held = self.__dict__
         # The group of a single member refers to the group of all members.
         whole = held.get("_whole", self)
@@ -195,7 +195,7 @@ class Group(MutableMapping[str, Any]):
         self._give(name, member_hyperparameters.checked(name, value, self._rules[name]))
 
     def schedule(self, name: str, value: float | tuple[Any, ...]) -> None:
-        """Set a hyperparameter from a schedule, which may exceed the usual bounds slightly."""
+        """Set a hyperparameter to a schedule's value, which may exceed the bounds slightly."""
         check = numbers(len(value)) if isinstance(value, tuple) else any_number
         loose = Hyperparameter[Any](check, live=self._rules[name].live)
         self._give(name, member_hyperparameters.checked(name, value, loose))
@@ -287,10 +287,10 @@ class Group(MutableMapping[str, Any]):
     def set_rate(
         self, value: object, check: Callable[[str, object], float] = any_number
     ) -> None:
-        """Set the learning rate, in the memory that plans read.
+        """Write the learning rate to the memory that plans read.
 
-        Schedules may go below 0, by rounding or by their formulas, so any finite number is
-        accepted unless `check` says otherwise.
+        Schedules may give numbers below 0, by rounding or by their formulas. So any finite number
+        is accepted by default; pass `check` for a stricter rule.
         """
         if member_hyperparameters.is_vector(value) and not self.rate.ndim:
             raise ShapeError(
@@ -334,7 +334,7 @@ class Group(MutableMapping[str, Any]):
     # ---- state
 
     def zeros(self, name: str) -> list[Tensor]:
-        """Return the state called `name`, a tensor like each parameter; create it as zeros."""
+        """Return the state called `name`: one tensor like each parameter, initially zeros."""
         found = self.state.get(name)
         if found is None:
             found = self.state[name] = [zeros_state(p) for p in self.params]
@@ -342,7 +342,7 @@ class Group(MutableMapping[str, Any]):
         return found
 
     def scalars(self, name: str, start: float = 0.0) -> Tensor:
-        """Return the state called `name`, a float64 for each parameter; create it as `start`."""
+        """Return the state called `name`: one float64 for each parameter, initially `start`."""
         found = self.state.get(name)
         if found is None:
             made = np.full(len(self.params), start)

@@ -23,7 +23,7 @@ __all__ = ["SGD"]
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum, as in ``torch.optim.SGD``.
 
-    The step of a parameter ``p`` with gradient ``g``::
+    A step changes a parameter ``p`` with gradient ``g`` as follows::
 
         b = momentum * b + (1 - dampening) * g
         p = p - lr * b                       # with nesterov: p - lr * (g + momentum * b)
@@ -41,8 +41,9 @@ class SGD(Optimizer):
     momentum : float
         Momentum factor.
     dampening : float
-        Fraction of the gradient that is not added to the momentum, except in the first step. If you
-        set it later, a momentum buffer of all zeros counts as that before the first step.
+        Fraction of the gradient that is not added to the momentum buffer. The first step adds the
+        whole gradient. If you set `dampening` later, a buffer of zeros counts as one before the
+        first step.
     weight_decay : float
         L2 penalty: adds ``weight_decay * param`` to the gradient.
     nesterov : bool

@@ -59,7 +59,7 @@ class Rprop(Optimizer):
     params : iterable of Tensor, or of dict
         Parameters to optimize, or parameter groups.
     lr : float or Tensor
-        Size of the first step of each element; later sizes depend on signs only.
+        Size of the first step of each element. Later sizes depend on the signs of gradients only.
     etas : (float, float)
         Factors of the step size where the sign of the gradient changed, and where it did not.
     step_sizes : (float, float)
@@ -120,7 +120,7 @@ class Rprop(Optimizer):
 class Lion(Optimizer):
     """Lion (Chen and others, arXiv:2302.06675, algorithm 2).
 
-    The step of a parameter ``p`` with gradient ``g``::
+    A step changes a parameter ``p`` with gradient ``g`` as follows::
 
         c = betas[0] * m + (1 - betas[0]) * g
         p = p * (1 - lr * weight_decay) - lr * sign(c)
@@ -135,7 +135,7 @@ class Lion(Optimizer):
     lr : float or Tensor
         Learning rate: the amount by which each element moves in a step.
     betas : (float, float)
-        Weight of the momentum in the direction of the step, and in the next momentum.
+        Two weights of the old momentum: in the direction of the step, and in the new momentum.
     weight_decay : float
         Decoupled weight decay: each step subtracts ``lr * weight_decay * param``.
     maximize : bool
@@ -188,15 +188,15 @@ class Lion(Optimizer):
 class ASGD(Optimizer):
     """Averaged SGD (Polyak and Juditsky, SIAM J. Control Optim. 30, 1992), as ``torch.optim.ASGD``.
 
-    The step ``t`` of a parameter ``p`` with gradient ``g``::
+    Step ``t`` changes a parameter ``p`` with gradient ``g`` as follows::
 
         p = p * (1 - lambd * eta) - eta * g
         a = a + mu * (p - a)
         eta = lr / (1 + lambd * lr * t)**alpha
         mu = 1 / max(1, t - t0)
 
-    In the first step, ``eta`` is `lr`. The averages ``a`` are in the state as ``ax``: they are
-    equal to the parameters up to step ``t0 + 2``, and from then on the mean of the parameters since
+    In the first step, ``eta`` is `lr`. The averages ``a`` are in the state as ``ax``. Up to step
+    ``t0 + 2`` they are equal to the parameters. After it, they are the mean of the parameters since
     that step.
 
     Parameters

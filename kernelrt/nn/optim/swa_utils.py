@@ -150,9 +150,11 @@ class AveragedModel(Module):
         "cpu", the only device.
     avg_fn : callable, optional
         Function of the average, the parameter and the number of averaged values; it returns the new
-        average. By default the mean of all values.
+        average. By default the average is the mean of all values.
     multi_avg_fn : callable, optional
-        Alternative to `avg_fn`: assigns to a list of averages, given a list of parameters.
+        Alternative to `avg_fn`, for all parameters at once. Function of the list of averages, the
+        list of parameters and the number of averaged values; it assigns the new averages to the old
+        ones.
     use_buffers : bool
         Whether to average the floating-point buffers of the model, too. Otherwise they are copied.
 
@@ -224,7 +226,8 @@ class AveragedModel(Module):
         Parameters
         ----------
         model : Module
-            Module with parameters of the same shapes, usually the one that this one was made from.
+            Module with parameters of the same shapes, usually the model that was passed to the
+            constructor.
 
         Raises
         ------
@@ -322,7 +325,7 @@ class SWALR(LRScheduler):
         return passed if self._straight else (1 - math.cos(math.pi * passed)) / 2
 
     def get_lr(self) -> list[float]:
-        """Return the learning rates of this epoch, computed from the current ones."""
+        """Return the learning rates of this epoch, computed from those of the previous epoch."""
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)

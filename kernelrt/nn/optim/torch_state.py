@@ -30,7 +30,7 @@ def read(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, Any]:
     if sizes != others:
         raise StateError(
             f"state_dict: expected groups of {sizes} parameters, as in the optimizer, not of "
-            f"{others}"
+            f"{others}; load the state of an optimizer with the same groups"
         )
     found: dict[str, Any] = {}
     start = 0

@@ -48,7 +48,9 @@ def _entries(optimizer: Optimizer) -> OwnState:
 
 
 def collected(optimizer: Optimizer) -> dict[str, Tensor]:
-    """Return tensors of ``optimizer.state`` as "state.INDEX.NAME", numbers as "numbers.INDEX.NAME".
+    """Return the entries of ``optimizer.state`` by names that a state dict can hold.
+
+    Tensors are called "state.INDEX.NAME", and numbers "numbers.INDEX.NAME".
 
     Raises
     ------
@@ -71,7 +73,7 @@ def collected(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def of_torch(optimizer: Optimizer, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return such entries from a state dict of PyTorch."""
+    """Return the entries for ``Optimizer.state`` in a state dict of PyTorch."""
     theirs = [g.state for g in optimizer.param_groups for _ in g.params]
     order = [i for group in given["param_groups"] for i in group["params"]]
     found: dict[str, Any] = {}
@@ -88,8 +90,8 @@ def taken(
 ) -> state_dicts.IncompatibleKeys:
     """Load `values`; entries named "state.*" and "numbers.*" go into ``optimizer.state``.
 
-    A tensor of unchanged shape and dtype is overwritten in place, as plans read its memory. If
-    `strict`, existing entries that `values` lacks are deleted.
+    If a tensor keeps its shape and dtype, it is overwritten in place, because plans read its
+    memory. If `strict` is true, entries that `values` lacks are deleted.
     """
     count = len(optimizer.params)
     rest: dict[str, Any] = {}
@@ -102,7 +104,8 @@ def taken(
             continue
         if int(place) >= count:
             raise StateError(
-                f"state_dict: unexpected key {key!r}, because the optimizer has {count} parameters"
+                f"state_dict: unexpected key {key!r}, because the optimizer has {count} "
+                "parameters; load the state of an optimizer with as many parameters"
             )
         source = state_dicts.read(key, value)
         own[int(place), name] = source.item() if kind == _NUMBERS else source

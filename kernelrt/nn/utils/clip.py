@@ -43,7 +43,7 @@ def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return the norm of all elements of several tensors, as if they were one vector.
+    """Return the norm of several tensors, as if all their elements formed one vector.
 
     Parameters
     ----------

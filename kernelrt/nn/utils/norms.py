@@ -21,7 +21,7 @@ __all__ = ["norm_along", "power_iteration", "remove_spectral_norm", "remove_weig
 M = TypeVar("M", bound=Module)
 
 class _Norm:
-    """Computes a weight from tensors whose names are the name of the weight and a suffix."""
+    """Computes a weight from tensors that are called like the weight, with a suffix."""
 
     ends: ClassVar[tuple[str, ...]]
 
@@ -149,16 +149,16 @@ def spectral_norm(
 ) -> M:  # fmt: skip
     """Divide a weight by its largest singular value (spectral normalization).
 
-    Miyato et al., arXiv:1802.05957. The singular value is estimated by power iteration, which
-    continues from its last result in each call in training.
+    Miyato et al., arXiv:1802.05957. Power iteration estimates the singular value. In training mode,
+    each call continues the iteration from its last result.
 
     Parameters
     ----------
     module : Module
         Layer to change in place.
     name : str
-        Name of the parameter. The new parameter is called ``{name}_orig``, and the singular
-        vectors, which are part of the state, ``{name}_u`` and ``{name}_v``.
+        Name of the parameter. The new parameter is called ``{name}_orig``. The singular vectors are
+        called ``{name}_u`` and ``{name}_v``; they are part of the state.
     n_power_iterations : int
         Number of power iterations in each call.
     eps : float
@@ -194,7 +194,7 @@ def spectral_norm(
 def power_iteration(
     module: Module, weight: Tensor, rounds: int, eps: float, dim: int | None
 ) -> tuple[int, int, float]:
-    """Return the number of iterations, the axis of rows and the norm's lower bound, checked."""
+    """Check and return the number of iterations, the axis of rows and the norm's lower bound."""
     if dim is None:
         transposed = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
         dim = 1 if isinstance(module, transposed) else 0

@@ -111,8 +111,8 @@ def spectral_norm(
 ) -> M:  # fmt: skip
     """Divide a weight by its largest singular value (spectral normalization).
 
-    Miyato et al., arXiv:1802.05957. The singular value is estimated by power iteration, which
-    continues from its last result at each use of the weight in training.
+    Miyato et al., arXiv:1802.05957. Power iteration estimates the singular value. In training mode,
+    each use of the weight continues the iteration from its last result.
 
     Parameters
     ----------
@@ -188,18 +188,19 @@ class _Orthogonal(Module):
 
 
 def orthogonal(module: M, name: str = "weight", orthogonal_map: str | None = None) -> M:
-    """Keep the columns of a weight (the rows if there are fewer) orthonormal.
+    """Keep the columns of a weight orthonormal, or the rows if there are fewer rows than columns.
 
-    The weight is a fixed orthogonal matrix, made from the initial value, times the matrix
-    exponential (or the Cayley transform) of a skew-symmetric matrix, whose lower triangle is the
-    parameter (Lezcano and Martinez-Rubio, arXiv:1901.08428).
+    The weight is a product of two orthogonal matrices. The first is fixed, and made from the
+    initial value. The second is the matrix exponential, or the Cayley transform, of a
+    skew-symmetric matrix, whose lower triangle is the parameter (Lezcano and Martinez-Rubio,
+    arXiv:1901.08428).
 
     Parameters
     ----------
     module : Module
         Layer to change in place.
     name : str
-        Name of the parameter; its last two axes are the matrices.
+        Name of the parameter. Its last two axes are those of the matrices.
     orthogonal_map : "matrix_exp" or "cayley"
         Map to use: the matrix exponential (default), or the cheaper Cayley transform.
 

@@ -31,8 +31,8 @@ class ParametrizationList(Module):
     Parameters
     ----------
     first : Module
-        First function. If it has a method ``right_inverse``, the originals are its result for
-        `value`; otherwise the original is `value`.
+        First function. If it has a method ``right_inverse``, the originals are
+        ``right_inverse(value)``. Otherwise the original is `value`.
     value : Tensor
         Tensor to compute from now on.
     unsafe : bool
@@ -78,7 +78,7 @@ class ParametrizationList(Module):
         return cast("Tensor", out)
 
     def right_inverse(self, value: Tensor) -> None:
-        """Assign values to the originals that make the tensor equal to `value`.
+        """Assign values to the originals such that the tensor becomes equal to `value`.
 
         Parameters
         ----------
@@ -213,9 +213,9 @@ def register_parametrization(
     """Make a parameter or buffer of `module` the result of a function of another tensor.
 
     The other tensor is ``module.parametrizations.{tensor_name}.original``. Its initial value is the
-    value of the tensor, or ``parametrization.right_inverse`` of it if that is defined. The tensor
-    is computed each time it is read, and assigning to ``module.{tensor_name}`` applies
-    ``right_inverse``. Functions registered later are applied to the result of the earlier ones.
+    value of the tensor. If ``parametrization.right_inverse`` is defined, it is applied to this
+    value, and to each value that you assign to ``module.{tensor_name}``. The tensor is computed
+    each time it is read. Functions registered later are applied to the result of the earlier ones.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ def remove_parametrizations(
     tensor_name : str
         Name of the tensor.
     leave_parametrized : bool
-        Whether the tensor keeps its computed value; otherwise it gets that of the original.
+        Whether the tensor keeps its computed value. Otherwise it gets the value of the original.
 
     Returns
     -------
@@ -340,7 +340,7 @@ def remove_parametrizations(
     elif len(made.originals) > 1:
         raise StateError(
             "leave_parametrized: expected True, because the tensor is computed from several "
-            "originals, of which none can replace it"
+            "originals, of which none can replace it; leave it out"
         )
     else:
         value = original

@@ -60,7 +60,7 @@ def pad_sequence(
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
 ) -> list[Tensor]:
-    """Split a padded tensor into its sequences. Reads the values of `lengths`.
+    """Split a padded tensor into its sequences. This computes and reads `lengths`.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def pack_padded_sequence(
 ) -> PackedSequence:  # fmt: skip
     """Combine padded sequences with their lengths, for recurrent layers to skip the padding.
 
-    Inside a jitted function, lengths may be run-time data: no shape depends on them.
+    Inside a jitted function, lengths may be computed values, because no shape depends on them.
 
     Parameters
     ----------
@@ -99,9 +99,9 @@ def pack_padded_sequence(
     batch_first : bool
         Whether the batch is the first axis.
     enforce_sorted : bool
-        Whether lengths must be in descending order, as in PyTorch; the order is kept in any case.
-        Lengths that are run-time data of a traced function are checked when they are used, only
-        against the number of steps.
+        Whether lengths must be in descending order, as in PyTorch. kernelrt does not sort the
+        sequences in either case. Lengths that are computed by a traced function are compared only
+        with the number of steps, when they are used.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def pad_packed_sequence(
     padding_value : float
         Value of the padding.
     total_length : int, optional
-        Number of steps of the result, at least the number of packed steps, which is the default.
+        Number of steps of the result. The default, and the minimum, is the number of packed steps.
         Unlike PyTorch, kernelrt keeps all packed steps even if every sequence is shorter, because
         sizes do not depend on data.
 
@@ -189,7 +189,8 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     sequences : sequence of Tensor
         Tensors of shape (length, ...) that differ in length only.
     enforce_sorted : bool
-        Whether lengths must be in descending order, as in PyTorch; the order is kept in any case.
+        Whether lengths must be in descending order, as in PyTorch. kernelrt does not sort the
+        sequences in either case.
 
     Examples
     --------
@@ -207,7 +208,7 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 def _sequences(sequences: Sequence[Tensor]) -> list[Tensor]:
     given = list(sequences)
     if not given:
-        raise ShapeError("sequences: expected at least one tensor")
+        raise ShapeError("sequences: expected at least one tensor, got none")
     for i, x in enumerate(given):
         tensor_of(x, f"sequences[{i}]")
         if not x.ndim or x.dims[1:] != given[0].dims[1:]:
@@ -221,7 +222,10 @@ def _sequences(sequences: Sequence[Tensor]) -> list[Tensor]:
 def _length(x: TensorBase) -> int:
     size = x.dims[0]
     if not isinstance(size, int):
-        raise ShapeError("sequences: expected static lengths, not a Variable")
+        raise ShapeError(
+            "sequences: expected static lengths, not a Variable; call pack_padded_sequence with "
+            "lengths in a tensor"
+        )
     return size
 
 

@@ -53,9 +53,9 @@ class SequentialLR(_Composed):
     schedulers : list of LRScheduler
         Schedules of the same optimizer.
     milestones : list of int
-        First epoch of each schedule except the first schedule.
+        Epochs at which the second and the following schedules begin.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Raises
     ------
@@ -106,7 +106,7 @@ class SequentialLR(_Composed):
         self._last_lr = first.get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
-        """Set the learning rates of the next epoch. Call it after the optimizer's step.
+        """Set the learning rates of the next epoch. Call this method after the optimizer's step.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class ChainedScheduler(_Composed):
         self._last_lr = self._rates()
 
     def step(self, epoch: int | None = None) -> None:
-        """Set the learning rates of the next epoch. Call it after the optimizer's step.
+        """Set the learning rates of the next epoch. Call this method after the optimizer's step.
 
         Parameters
         ----------
@@ -198,7 +198,10 @@ class ChainedScheduler(_Composed):
 
 def _no_epoch(epoch: int | None) -> None:
     if epoch is not None:
-        raise ShapeError(f"epoch: expected None, as a composed schedule cannot jump to {epoch}")
+        raise ShapeError(
+            f"epoch: expected None, as a composed schedule cannot jump to {epoch}; call step() "
+            "once for each epoch"
+        )
 
 
 def _check_parts(schedulers: Sequence[LRScheduler], optimizer: Optimizer) -> list[LRScheduler]:
@@ -245,16 +248,16 @@ class ReduceLROnPlateau(LRScheduler):
     threshold_mode : "rel" or "abs"
         Whether `threshold` is relative to the best value or an absolute difference.
     cooldown : int
-        Number of epochs to ignore after a reduction.
+        Number of epochs after a reduction that do not count as epochs without improvement.
     min_lr : float or list of float
         Minimum learning rate, one for all groups or one for each group.
     eps : float
-        A reduction by no more than this is not applied.
+        A reduction that changes the learning rate by no more than this is not applied.
 
     Notes
     -----
-    If the learning rate is a vector, one number for each member of a population, the metric may be
-    a vector, too: each member's learning rate then follows its own metric.
+    The learning rate may be a vector with one number for each member of a population. Then the
+    metric may be a vector, too, and each member's learning rate follows its own metric.
 
     Examples
     --------
@@ -340,8 +343,8 @@ class ReduceLROnPlateau(LRScheduler):
             if rates != values.shape:
                 raise ShapeError(
                     f"metrics: expected a number, or an array of shape {rates} as the learning "
-                    f"rate of group {k}, not of shape {values.shape}; for one number per member "
-                    "give the optimizer lr=np.full(members, rate)"
+                    f"rate of group {k}, not of shape {values.shape}; for one number per member, "
+                    "create the optimizer with lr=np.full(members, rate)"
                 )
         return values
 

@@ -21,8 +21,8 @@ __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
 class CosineAnnealingWarmRestarts(LRScheduler):
     """Anneal along a half cosine to `eta_min`, then restart.
 
-    The learning rate ``t`` epochs after a restart, with ``T_i`` epochs between this restart and the
-    next::
+    The learning rate is as follows, where ``t`` is the number of epochs since the last restart, and
+    ``T_i`` the number of epochs between this restart and the next::
 
         eta_min + (initial_lr - eta_min) * (1 + cos(pi * t / T_i)) / 2
 
@@ -40,7 +40,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     eta_min : float
         Minimum learning rate.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Examples
     --------
@@ -179,13 +179,15 @@ class CyclicLR(_Cycle):
     step_size_up, step_size_down : int
         Number of rising and of falling steps; by default equal.
     mode : "triangular", "triangular2" or "exp_range"
-        Amplitude: constant, halved in each cycle, or multiplied by `gamma` in each step.
+        Amplitude of the cycles: constant ("triangular"), halved in each cycle ("triangular2"), or
+        multiplied by `gamma` in each step ("exp_range").
     gamma : float
-        See `mode`.
+        Factor of the amplitude in mode "exp_range".
     scale_fn : callable, optional
         Function that returns the amplitude, instead of `mode`.
     scale_mode : "cycle" or "iterations"
-        Argument of `scale_fn`: the number of the cycle, from 1, or of the step.
+        Argument that `scale_fn` gets: the number of the cycle, counted from 1, or the number of the
+        step.
     cycle_momentum : bool
         Whether to lower the momentum (or the first beta) while the learning rate rises.
     base_momentum, max_momentum : float or list of float
@@ -397,7 +399,7 @@ _Phase = tuple[float, tuple[str, str], tuple[str, str]]
 
 
 def _phases(share: float, steps: int, three: bool) -> list[_Phase]:
-    """Return for each phase its last step, and the keys of a group to interpolate between."""
+    """Return for each phase its last step, and the two keys of a group to interpolate between."""
     top = float(share * steps) - 1
     up: _Phase = (top, ("initial_lr", "max_lr"), ("max_momentum", "base_momentum"))
     down = ("base_momentum", "max_momentum")

@@ -34,7 +34,7 @@ class _Factor(LRScheduler):
         raise NotImplementedError
 
     def get_lr(self) -> list[float]:
-        """Return the learning rates of this epoch, computed from the current ones."""
+        """Return the learning rates of this epoch, computed from those of the previous epoch."""
         factor = self._factor()
         return [rate * factor for rate in self._rates()]
 
@@ -55,7 +55,7 @@ class StepLR(_Factor):
     gamma : float
         Factor of each change.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Examples
     --------
@@ -93,11 +93,11 @@ class MultiStepLR(_Factor):
     optimizer : Optimizer
         Optimizer whose learning rates the schedule sets.
     milestones : iterable of int
-        Epochs of the changes; an epoch given twice counts twice.
+        Epochs at which the learning rate changes. An epoch that is given twice counts twice.
     gamma : float
         Factor of each change.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Examples
     --------
@@ -142,7 +142,7 @@ class ConstantLR(_Factor):
     total_iters : int
         First epoch without the factor.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Examples
     --------
@@ -190,7 +190,7 @@ class LinearLR(_Factor):
     total_iters : int
         Epoch from which on the factor is `end_factor`.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Examples
     --------
@@ -245,7 +245,7 @@ class ExponentialLR(_Factor):
     gamma : float
         Factor of each epoch.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Examples
     --------
@@ -283,7 +283,7 @@ class PolynomialLR(_Factor):
     power : float
         Exponent of the polynomial.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Examples
     --------
@@ -319,7 +319,7 @@ class PolynomialLR(_Factor):
 class CosineAnnealingLR(LRScheduler):
     """Anneal along a half cosine to `eta_min` in `T_max` epochs, and back.
 
-    The learning rate in epoch ``t``::
+    The learning rate in epoch ``t`` is::
 
         eta_min + (initial_lr - eta_min) * (1 + cos(pi * t / T_max)) / 2
 
@@ -335,7 +335,7 @@ class CosineAnnealingLR(LRScheduler):
     eta_min : float
         Minimum learning rate.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Examples
     --------
@@ -361,7 +361,7 @@ class CosineAnnealingLR(LRScheduler):
         return 1 + math.cos(math.pi * epoch / self.T_max)
 
     def get_lr(self) -> list[float]:
-        """Return the learning rates of this epoch, computed from the current ones."""
+        """Return the learning rates of this epoch, computed from those of the previous epoch."""
         if self._is_initial:
             return self._rates()
         if self._step_count == 1 and self.last_epoch > 0:
@@ -405,7 +405,7 @@ class _Ruled(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state: of callable objects the attributes, of plain functions nothing."""
+        """Return the state, including attributes of callable objects, but no plain functions."""
         held = [
             None if isinstance(r, FunctionType) else dict(getattr(r, "__dict__", {}))
             for r in self.lr_lambdas
@@ -429,9 +429,10 @@ class LambdaLR(_Ruled):
     optimizer : Optimizer
         Optimizer whose learning rates the schedule sets.
     lr_lambda : callable or list of callable
-        Function from the epoch to the factor, one for all groups or one for each group.
+        Function that takes the epoch and returns the factor; one for all groups or one for each
+        group.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Examples
     --------
@@ -460,9 +461,10 @@ class MultiplicativeLR(_Ruled):
     optimizer : Optimizer
         Optimizer whose learning rates the schedule sets.
     lr_lambda : callable or list of callable
-        Function from the epoch, from 1 on, to the factor, one for all groups or one for each group.
+        Function that takes the epoch, counted from 1, and returns the factor; one for all groups or
+        one for each group.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Examples
     --------
@@ -479,7 +481,7 @@ class MultiplicativeLR(_Ruled):
     """
 
     def get_lr(self) -> list[float]:
-        """Return the learning rates of this epoch, computed from the current ones."""
+        """Return the learning rates of this epoch, computed from those of the previous epoch."""
         if self._is_initial:
             return self._rates()
         pairs = zip(self._rates(), self.lr_lambdas, strict=True)

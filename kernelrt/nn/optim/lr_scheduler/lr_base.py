@@ -33,7 +33,7 @@ class LRScheduler:
     optimizer : Optimizer
         Optimizer whose learning rates the schedule sets.
     last_epoch : int
-        Epoch after which to resume; -1 starts anew.
+        Last epoch before the schedule resumes; -1 starts a new schedule.
 
     Raises
     ------
@@ -96,7 +96,7 @@ class LRScheduler:
         return [group["lr"] for group in self._groups]
 
     def get_last_lr(self) -> list[float]:
-        """Return the learning rate of each group that was set last.
+        """Return the learning rates that the schedule set last.
 
         Returns
         -------
@@ -116,15 +116,16 @@ class LRScheduler:
             One learning rate for each group.
         """
         raise NotImplementedError(
-            f"{type(self).__name__}: expected the class to define get_lr, but it defines none"
+            f"{type(self).__name__}: expected the class to define get_lr, but it does not; define "
+            "it in the class"
         )
 
     def _closed(self) -> list[float]:
-        """Return the learning rates, computed from the epoch without the previous ones."""
+        """Return the learning rates, computed from the epoch alone, not from the previous rates."""
         return self.get_lr()
 
     def step(self, epoch: int | None = None) -> None:
-        """Set the learning rates of the next epoch. Call it after the optimizer's step.
+        """Set the learning rates of the next epoch. Call this method after the optimizer's step.
 
         Parameters
         ----------
@@ -162,7 +163,7 @@ class LRScheduler:
         self._last_lr = self._rates()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the schedule: plain values, without the optimizer and functions.
+        """Return the state of the schedule as plain values, without the optimizer and functions.
 
         Examples
         --------
@@ -198,7 +199,7 @@ class LRScheduler:
             missing, more = sorted(known - given), sorted(given - known)
             raise StateError(
                 f"state_dict does not fit {type(self).__name__}: missing {missing}, unexpected "
-                f"{more}"
+                f"{more}; pass the state of a schedule of this class"
             )
         return {name: state_dict[name] for name in known}
 
