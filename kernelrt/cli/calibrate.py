@@ -20,7 +20,7 @@ __all__ = ["built_in", "run"]
 
 
 def run(target: str, *, as_json: bool) -> int:
-    """Measure and print; plans use the built-in numbers whatever the result.
+    """Measure and print the numbers. The result changes no plan: plans use the built-in numbers.
 
     Parameters
     ----------

@@ -166,7 +166,7 @@ def _compiling(timing: Timing) -> str:
 
 
 def profile(trainer: Trainer, split: DigitsSplit, batch: int) -> str:
-    """Return the table of kernels, from further steps."""
+    """Run further steps, and return the table of their kernels."""
     x, y = split.train_images[:batch], split.train_labels[:batch]
     found = [p for _ in range(PROFILED_STEPS) for p in trainer.step.profile(x, y)]
     return table(found, limit=ROWS)

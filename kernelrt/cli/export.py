@@ -137,7 +137,7 @@ def run(model: str, folder: str, name: str | None) -> int:
     folder : str
         Folder to write to; it is created if needed.
     name : str or None
-        Name of the C files and the prefix of functions; by default that of the file.
+        Name of the C files, and prefix of the functions; by default the name of the model file.
 
     Returns
     -------
@@ -188,7 +188,7 @@ def sources() -> Path:
 
 
 def _copy_sources(target: Path, names: Sequence[str]) -> None:
-    """Copy C files, and the headers that they include, directly or not."""
+    """Copy C files, and all headers that they include directly or through other headers."""
     folder = sources()
     files = [f"{name}.c" for name in names]
     for file in files:  # grows
@@ -278,7 +278,7 @@ def _letters(text: str) -> str:
 def _identifier(text: str) -> str:
     """Return the name of a parameter in C that looks like `text`.
 
-    Names that C, its headers or the core use get an underscore behind them.
+    If C, its headers or the core use the name, an underscore is appended.
     """
     found = _letters(text)
     if found[0].isdigit() or found[0] == "_":

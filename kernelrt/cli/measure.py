@@ -1,10 +1,10 @@
 """Measures the costs of a processor with kernelrt's own kernels.
 
-To measure an op, kernelrt times two kernels that apply the op many times to each element: one with
-a long chain (or sum) of ops, one with a short chain. The cost of the op is the difference of the
-times, divided by the difference of the lengths. The values lie in the L1 cache; the costs of loads,
-stores and loops cancel out. The clock rate comes from a chain of dependent shifts and exclusive
-ors, each of which takes one cycle.
+To measure an op, kernelrt times two kernels that apply the op many times to each element. One has a
+long chain or sum of ops, the other a short one. The cost of the op is the difference of the times,
+divided by the difference of the lengths. So the costs of loads, stores and loops cancel out. The
+values lie in the L1 cache. The clock rate comes from a chain of dependent shifts and exclusive ors,
+each of which takes one cycle.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class _Bench:
         return (_shortest(PlanCore(rows), runs) - self._empty) / len(rows)
 
     def threads(self, key: Hashable) -> tuple[float, float]:
-        """Return (overhead of an op that two threads share, time to wake one), in nanoseconds."""
+        """Return the overhead of an op that two threads share, and the time to wake one, in ns."""
         if get_num_threads() < 2:
             return 0.0, 0.0
         spec, program = self._kernels[key]
@@ -262,7 +262,7 @@ def _clock(rounds: int) -> UOp:
 
 
 def _copy(size: int) -> UOp:
-    """Return a kernel that reads and writes every byte once; the sum prevents a call of memcpy."""
+    """Return a kernel that reads and writes each byte once. Its sum prevents a call of memcpy."""
     r = _range(size)
     return _sink(size, r, _load(1, size, r, dt.float32) + 1.0)
 
@@ -281,7 +281,7 @@ def _rows(length: int) -> UOp:
 
 
 def _level_elements(spec: DeviceSpec) -> dict[str, int]:
-    """Return, for each level, the floats of an array that fits well inside it with its copy."""
+    """Return for each cache level the size of an array that, with its copy, fits well into it."""
     sizes = {"L1": spec.l1_bytes, "L2": spec.l2_bytes, "L3": spec.l3_bytes}
     return {name: size // 16 for name, size in sizes.items()} | {"memory": spec.l3_bytes // 2}
 
@@ -303,7 +303,7 @@ def _link(op: Op, dtype: DType, length: int, spec: DeviceSpec) -> UOp:
 def _dots(dtype: DType, length: int, spec: DeviceSpec) -> UOp:
     """Return a kernel with sums of `length` dot-product instructions over packed words.
 
-    Small words, which are subnormal bfloat16 numbers, take no longer.
+    Words that are small integers are subnormal numbers as bfloat16; these take no longer.
     """
     n = _elements(dtype)
     r, k = _range(n), _range(length, 1)
@@ -313,7 +313,7 @@ def _dots(dtype: DType, length: int, spec: DeviceSpec) -> UOp:
 
 
 def _chain(op: Op | None, dtype: DType, length: int) -> UOp:
-    """Return a kernel that sums `op` of `length` values for each element; None: the values."""
+    """Return a kernel that sums `op` of `length` values for each element; if None, the values."""
     n = _elements(dtype)
     r = _range(n)
     value, other = (_load(slot, n + _MARGIN, r, dtype) for slot in (1, 2))

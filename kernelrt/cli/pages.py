@@ -11,7 +11,7 @@ __all__ = ["names", "run"]
 
 
 def _folder() -> Path:
-    """Return the folder of the pages: in the installed package, or beside it in a checkout."""
+    """Return the folder of the pages: in the installed package, or next to it in a checkout."""
     package = Path(kernelrt.__file__).parent
     for folder in (package / "docs", package.parent / "docs"):
         if (folder / "jit.md").exists():
@@ -22,7 +22,7 @@ def _folder() -> Path:
 
 
 def names() -> dict[str, Path]:
-    """Return the file of each page by the name that ``kernelrt docs`` takes."""
+    """Map the name of each page, as ``kernelrt docs`` takes it, to its file."""
     folder = _folder()
     files = sorted(folder.rglob("*.md"), key=lambda file: (len(file.parts), file))
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}

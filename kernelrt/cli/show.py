@@ -38,8 +38,8 @@ def run(script: str, arguments: list[str], output: str) -> int:
     Returns
     -------
     int
-        0, or 1 if the script failed; its traceback is on standard error then. In a child process
-        that the script forked, 0 without a page.
+        Exit status: 0, or 1 if the script failed. Then its traceback is on standard error. A child
+        process that the script forked returns 0 and writes no page.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def _run_script(script: str, arguments: list[str]) -> Exception | None:
 
 
 def _usable(*streams: Any) -> TextIO:
-    """Return the first stream that is open, or one that discards the text."""
+    """Return the first of the streams that is open, or else a stream that discards text."""
     for stream in streams:
         with contextlib.suppress(AttributeError, ValueError):  # None, or it was detached
             if not stream.closed:

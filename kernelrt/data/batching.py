@@ -36,7 +36,8 @@ class Batches:
     shuffle, drop_last : bool
         Options of :func:`batches`.
     epoch : int
-        Number of epochs started. Set it to resume the orders of a run with the same seed.
+        Number of epochs that were started. To continue a run with the same seed, set it to the
+        number of epochs that the run started.
 
     Examples
     --------
@@ -92,7 +93,7 @@ def batches(
 ) -> Batches:  # fmt: skip
     """Return batches of data in memory.
 
-    Use them for data that fits in memory; :class:`DataLoader` takes any data set.
+    The data must fit in memory. :class:`DataLoader` takes any data set.
 
     Parameters
     ----------
@@ -106,13 +107,14 @@ def batches(
     seed : int, optional
         Seed of the orders; by default they follow :func:`kernelrt.manual_seed`.
     drop_last : bool
-        Whether to leave out a last, smaller batch, which would need another compilation.
+        Whether to leave out the last batch if it is smaller; a jitted function would be compiled
+        again for it.
 
     Returns
     -------
     Batches
         An iterable: one iteration is one epoch, and ``len`` is the number of its batches. A batch
-        is structured like the data; for several arguments it is a tuple.
+        has the structure of the data. For several arguments, it is a tuple.
 
     Raises
     ------

@@ -22,9 +22,10 @@ def default_collate(batch: Sequence[Any]) -> Any:
     Parameters
     ----------
     batch : sequence
-        Samples of one structure. Arrays and tensors, also PyTorch's, are stacked along a new first
-        axis. Python floats, also mixed with integers, become float64; integers int64, bools bool.
-        Dicts, tuples and lists are collated recursively. Strings and bytes stay a list.
+        Samples with the same structure. Arrays and tensors, also PyTorch's, are stacked along a new
+        first axis. Python numbers become a tensor: of bool for bools, of int64 for integers, and of
+        float64 for floats, or floats mixed with integers. Dicts, tuples and lists are collated
+        recursively. Strings and bytes stay in a list.
 
     Returns
     -------
@@ -47,7 +48,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
     (['a', 'b'], [[1, 3], [2.5, 4.5]], 'float64')
     """
     if not batch:
-        raise ShapeError("batch: expected at least one sample, not an empty batch")
+        raise ShapeError(
+            "batch: expected at least one sample, not an empty batch; let the sampler yield indices"
+        )
     return _joined(list(batch), "batch")
 
 
@@ -172,7 +175,7 @@ def _listed(batch: list[Any], name: str) -> Any:
 
 
 def computed(value: Any) -> Any:
-    """Compute the tensors in `value`, and return `value`; later graphs then begin at their values.
+    """Compute the tensors in `value`, and return `value`, so that later graphs begin with values.
 
     In a traced function, tensors stay graphs.
     """

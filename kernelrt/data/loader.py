@@ -36,7 +36,7 @@ class DataLoader:
         Object with ``__getitem__`` and ``__len__``, or with ``__iter__`` only: a list, a data set
         of PyTorch or Hugging Face, or a class of your own.
     batch_size : int, optional
-        Samples of a batch; None yields single samples, not collated.
+        Samples of a batch. With None, the loader yields single samples that are not collated.
     shuffle : bool, optional
         Whether to use a new random order in each epoch.
     sampler : iterable of int, optional
@@ -44,14 +44,15 @@ class DataLoader:
     batch_sampler : iterable of list of int, optional
         Indices of the samples of each batch, instead of all options above.
     num_workers : int
-        Number of threads that load ahead; with 0 a batch is loaded when it is requested. Threads
-        run in parallel while they read files or run NumPy or kernelrt, but not in plain Python.
+        Number of threads that load batches ahead. With 0, a batch is loaded when it is requested.
+        Threads run in parallel while they read files or run NumPy or kernelrt, but not while they
+        run plain Python code.
     collate_fn : callable, optional
         Makes a batch of a list of samples; :func:`default_collate` by default.
     pin_memory, persistent_workers : bool
-        Ignored: they have no meaning for CPUs and threads.
+        Ignored, because they have no meaning for CPUs and threads.
     drop_last : bool
-        Whether to leave out a last, smaller batch.
+        Whether to leave out the last batch if it is smaller.
     timeout : float
         Seconds to wait for a batch before an error; 0 waits forever.
     worker_init_fn : callable, optional
@@ -68,8 +69,9 @@ class DataLoader:
 
     Notes
     -----
-    The loader computes the tensors of each sample, then the tensors of the batch. So the random
-    draws and slices that made a sample do not become part of graphs that use the batch.
+    The loader computes the tensors of each sample, then the tensors of the batch. So graphs that
+    use the batch do not contain the operations that made the samples, such as slices and random
+    draws.
 
     Raises
     ------
@@ -253,8 +255,8 @@ class _Slot:
     def comes(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for the batch; return whether it is there.
 
-        The method waits in slices of 0.1 s. A signal that arrives just before a wait does not
-        interrupt the wait, so the handler of the signal runs only at the end of a slice.
+        The method waits in slices of 0.1 s, because a signal that arrives just before a wait does
+        not interrupt the wait. The handler of the signal then runs at the end of the slice.
         """
         end = time.monotonic() + timeout
         while (left := end - time.monotonic()) > 0:
@@ -297,9 +299,9 @@ def _ahead_of(
 ) -> Iterator[Any]:
     """Yield the results of tasks in order; threads run the tasks before the results are needed.
 
-    The threads stop with the iterator: at its end, when it is closed or collected, or when an error
-    or Ctrl-C passes through it. They are daemons, so that a thread that waits for data does not
-    keep the process alive.
+    The threads stop when the iterator stops: at its end, when it is closed or collected, or when it
+    raises an error or is interrupted by Ctrl-C. They are daemon threads, so a thread that waits for
+    data does not keep the process alive.
     """
     todo: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
     ends = threading.Event()
@@ -343,7 +345,7 @@ class _End(Exception):  # noqa: N818 - not an error
 
 
 def _one_thread(tasks: Iterator[Callable[[], Any]]) -> Iterator[Callable[[], Any]]:
-    """Return tasks that each take the next item of a stream when they run, in one thread."""
+    """Return tasks that run in one thread; each takes the next item of a stream."""
 
     def take() -> Any:
         for task in tasks:

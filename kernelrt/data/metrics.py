@@ -20,10 +20,10 @@ def accuracy(predicted: Any, target: Any) -> float:
     Parameters
     ----------
     predicted : array or Tensor
-        Labels in the shape of `target`, or scores of the classes along one more, last axis; the
-        class with the greatest score is predicted. One score along that axis, as for
-        ``binary_cross_entropy_with_logits``, is the logit of label 1 against label 0: above 0 it
-        predicts 1. For probabilities pass ``probabilities > 0.5``.
+        Labels in the shape of `target`, or scores with an additional last axis. If this axis has
+        one score for each class, the class with the greatest score is predicted. If it has size 1,
+        the score is a logit, as for ``binary_cross_entropy_with_logits``: a score above 0 predicts
+        label 1, any other label 0. If you have probabilities, pass ``probabilities > 0.5``.
     target : array or Tensor
         Labels: numbers or strings.
 
@@ -35,11 +35,12 @@ def accuracy(predicted: Any, target: Any) -> float:
     Raises
     ------
     ShapeError
-        Shapes disagree. Or there is one score for each sample, and all are from 0 to 1 (they may be
-        probabilities) or `target` has labels other than 0 and 1.
+        Shapes disagree. Or there is one score for each sample, and all scores lie from 0 to 1, so
+        they may be probabilities. Or there is one score for each sample, and `target` has labels
+        other than 0 and 1.
     DTypeError
-        `predicted` has the shape of `target` but numbers that are not whole, although those of
-        `target` are.
+        `predicted` has the shape of `target`, but it holds fractions, while `target` holds whole
+        numbers.
 
     Examples
     --------
@@ -95,7 +96,8 @@ def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) ->
     Parameters
     ----------
     predicted : array or Tensor
-        Labels in the shape of `target`, or scores along one more axis; see :func:`accuracy`.
+        Labels in the shape of `target`, or scores with an additional last axis; see
+        :func:`accuracy`.
     target : array or Tensor
         True labels: integers of at least 0.
     classes : int, optional
@@ -130,7 +132,9 @@ def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) ->
     most = max((int(v.max()) + 1 for v in (found, wanted) if v.size), default=0)
     size = most if classes is None else classes
     if most > size:
-        raise ShapeError(f"classes: expected more than {most - 1}, the greatest label, not {size}")
+        raise ShapeError(
+            f"classes: expected more than {most - 1}, which is the greatest label, not {size}"
+        )
     places = wanted.astype(np.int64).reshape(-1) * size + found.reshape(-1)
     return np.bincount(places, minlength=size * size).reshape(size, size).astype(np.int64)
 

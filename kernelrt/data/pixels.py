@@ -17,7 +17,7 @@ HELD_OUT: Final = 360
 
 
 class DigitsSplit(NamedTuple):
-    """Training and held-out images, scaled to 0..1, with their labels; see :func:`digits_split`.
+    """Training and test images with gray values from 0 to 1, and labels; see :func:`digits_split`.
 
     Attributes
     ----------
@@ -26,9 +26,9 @@ class DigitsSplit(NamedTuple):
     train_labels : ndarray of int64, shape (1437,)
         Digits from 0 to 9.
     test_images : ndarray of float32, shape (360, 1, 8, 8)
-        Gray values of the held-out images.
+        Gray values of the test images, which are not for training.
     test_labels : ndarray of int64, shape (360,)
-        Digits of the held-out images.
+        Digits of the test images.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     Returns
     -------
     images : ndarray of uint8, shape (1797, 8, 8)
-        Values 0..16: number of set pixels of each 4x4 block.
+        Numbers from 0 to 16: how many pixels of a 4x4 block are set.
     labels : ndarray of uint8, shape (1797,)
         Digit that each image shows.
 
@@ -74,7 +74,7 @@ def digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def digits_split() -> DigitsSplit:
-    """Return the digits in a fixed random order, with the last fifth held out.
+    """Return the digits in a fixed random order; the last fifth is for the test.
 
     The order is stored with the data, so the split is the same everywhere.
 

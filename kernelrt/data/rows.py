@@ -59,7 +59,10 @@ def _rows(leaf: Any, path: str) -> int:
         if len(shape) == 0:
             raise ShapeError(f"{path}: expected rows along a first axis, not a scalar without axes")
         if not isinstance(shape[0], int | np.integer):
-            raise ShapeError(f"{path}: expected a fixed number of rows, not {shape[0]}")
+            raise ShapeError(
+                f"{path}: expected a fixed number of rows, not {shape[0]}, which is known only at "
+                "run time"
+            )
         return int(shape[0])
     if isinstance(leaf, list):
         return len(leaf)

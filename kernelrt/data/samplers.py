@@ -132,7 +132,7 @@ class BatchSampler(Sampler):
     batch_size : int
         Length of a list.
     drop_last : bool
-        Whether to leave out a last, shorter list.
+        Whether to leave out the last list if it is shorter.
 
     Raises
     ------

@@ -68,12 +68,13 @@ class IterableDataset:
 
 
 class TensorDataset(Dataset):
-    """Rows of arrays and tensors: a sample is a tuple of one row of each.
+    """Rows of arrays and tensors: sample `i` is a tuple of row `i` of each.
 
     Parameters
     ----------
     *tensors : Tensor or array
-        Data with equal numbers of rows along the first axis. A loader reads tensors once.
+        Data with equal numbers of rows along the first axis. A loader computes and reads a tensor
+        only once.
 
     Raises
     ------
@@ -223,8 +224,8 @@ def random_split(
     dataset : object
         Data set with ``__getitem__`` and ``__len__``.
     lengths : sequence of int or float
-        Numbers of samples of the parts. Or shares that sum to 1: sizes are rounded down, and the
-        first parts get one more sample each until all samples are used.
+        Number of samples of each part, or shares that sum to 1. With shares, the sizes are rounded
+        down; then the first parts get one more sample each, until all samples are used.
     generator : Generator or numpy.random.Generator, optional
         Random generator of the order.
     seed : int, optional

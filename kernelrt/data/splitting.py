@@ -24,25 +24,25 @@ def train_test_split(
     *data : array, Tensor, list, or dict or tuple of them
         Data with equal numbers of rows along the first axis.
     test_size, train_size : float or int, optional
-        Share between 0 and 1, or number of rows. Without one of them, that part gets the rest;
-        without both, a quarter of the rows is for the test.
+        Share between 0 and 1, or number of rows. If you leave out one of the two, its part gets the
+        remaining rows. If you leave out both, a quarter of the rows is for the test.
     shuffle : bool
         Whether to choose rows at random; otherwise the last rows are for the test.
     stratify : array, optional
-        Class of each row: both parts get the classes in proportions as equal as possible.
+        Class of each row. The proportions of the classes become as equal as possible in both parts.
     seed : int, optional
         Seed of the order; by default it follows :func:`kernelrt.manual_seed`.
 
     Returns
     -------
     tuple
-        ``train, test`` of the first of `data`, then of the next, and so on.
+        Two items for each argument, in order: its training rows and its test rows.
 
     Raises
     ------
     ShapeError
-        A part would have no rows or more than all; numbers of rows differ; a class has less than
-        two rows.
+        Numbers of rows differ. Or a part would have no rows, or more rows than there are. Or a
+        class has less than two rows.
 
     Examples
     --------

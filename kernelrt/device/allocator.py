@@ -1,4 +1,4 @@
-"""Allocator of buffers: a cache of freed blocks in front of the system's allocator."""
+"""Allocator of buffers: it reuses freed blocks before it asks the system's allocator."""
 
 from __future__ import annotations
 

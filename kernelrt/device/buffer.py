@@ -29,8 +29,8 @@ class Buffer(Exporter):
     """Flat memory of `size` elements, allocated on first use.
 
     Owned memory is 64-byte aligned and uninitialized. Views share the bytes and keep them alive.
-    The size never changes. Memory that is exported (to NumPy, torch, JAX, a memoryview, or a plan)
-    is never freed or moved.
+    The size never changes. While NumPy, torch, JAX, a memoryview or a plan uses the memory, it is
+    neither freed nor moved.
 
     Parameters
     ----------
@@ -96,8 +96,8 @@ class Buffer(Exporter):
         Parameters
         ----------
         source : array_like
-            A NumPy array, or an object with DLPack or the buffer protocol: C-contiguous, aligned to
-            its elements, in host memory. The buffer keeps it alive.
+            A NumPy array, or an object with DLPack or the buffer protocol. Its memory must be host
+            memory, C-contiguous and aligned to the elements. The buffer keeps the object alive.
         dtype : DType, optional
             Element type to read the bytes as. Required for types that `source` cannot represent.
 
@@ -180,7 +180,7 @@ class Buffer(Exporter):
 
     @property
     def storage(self) -> Storage:
-        """Storage that a buffer shares with its views; `offset` counts from its start."""
+        """Storage that this buffer shares with its views; :attr:`offset` counts from its start."""
         return self._storage
 
     @property
@@ -192,8 +192,8 @@ class Buffer(Exporter):
     def address(self) -> int:
         """Address of the first element. Allocates the memory if there is none yet.
 
-        The address is valid while the buffer is alive and not released. A caller that cannot ensure
-        that keeps the result of :meth:`hold`.
+        The address is valid while the buffer is alive and not released. To make sure of both, keep
+        the result of :meth:`hold`.
         """
         return self._storage.address + self.offset
 
@@ -203,7 +203,7 @@ class Buffer(Exporter):
         return self._storage.allocated
 
     def hold(self) -> memoryview:
-        """Return the bytes as a memoryview. While it is alive, the memory is not freed or moved.
+        """Return the bytes as a memoryview. While the memoryview lives, the memory stays in place.
 
         Raises
         ------
@@ -224,7 +224,7 @@ class Buffer(Exporter):
         self._storage.release()
 
     def copyin(self, source: Any) -> None:
-        """Fill this buffer from `source`, of as many elements and a type that casts without loss.
+        """Fill this buffer from `source`, which has as many elements and casts without loss.
 
         Raises
         ------
@@ -263,12 +263,13 @@ class Buffer(Exporter):
         Parameters
         ----------
         out : array_like, optional
-            Writable C-contiguous memory of as many elements of this type.
+            Writable C-contiguous memory with the size and dtype of this buffer.
 
         Returns
         -------
         numpy.ndarray or type of `out`
-            `out` if given, else a new array. In a new array, bfloat16 elements are uint16 bits.
+            `out` if you passed it, otherwise a new array. A new array holds bfloat16 elements as
+            their bits in uint16.
         """
         if out is None:
             return self.content().copy()
@@ -277,7 +278,10 @@ class Buffer(Exporter):
             known = self.dtype if isinstance(out, bytearray | memoryview) else None
             target = Buffer.wrap(out, known)
         if target.readonly:
-            raise BufferError("out: expected writable memory, but it is read-only")
+            raise BufferError(
+                "out: expected writable memory, but it is read-only; pass a new array, or leave "
+                "out `out`"
+            )
         if (target.size, target.dtype) != (self.size, self.dtype):
             raise ShapeError(
                 f"out: expected {self.size} elements of {self.dtype.name}, not {target.size} of "
@@ -287,7 +291,7 @@ class Buffer(Exporter):
         return out
 
     def _take(self, array: np.ndarray[Any, Any]) -> None:
-        """Copy the elements of `array`, as many as the buffer has, and then record the write.
+        """Copy all elements of `array` into the buffer, then record the write.
 
         The write is recorded after the copy, so that concurrent readers read again.
         """
@@ -397,7 +401,7 @@ def _restore(size: int, dtype: DType, device: str, label: str, content: bytes | 
 
 
 def _owner(array: np.ndarray[Any, Any]) -> Storage | None:
-    """Return the storage that an array is a view of, if both are writable or both read-only."""
+    """Return the storage that an array is a view of, unless only one of the two is writable."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -1,8 +1,8 @@
-"""Byte ranges: the one module that decides whether two buffers or values share memory.
+"""Byte ranges: whether two buffers or values share memory is decided only in this module.
 
-Memory with an address is identified by its address alone. Wrapped arrays, views, memory that came
-back through DLPack and memory of kernelrt all count as one storage, :data:`HOST`. Memory without an
-address yet (an intermediate of a plan) is identified by object identity.
+If memory has an address, only the address identifies it. So all such memory counts as one storage,
+:data:`HOST`: wrapped arrays, views, memory that came back through DLPack, and memory of kernelrt.
+Memory that has no address yet, such as an intermediate of a plan, is identified by its object.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ByteRange:
 
 
 def byte_range_of(buffer: Buffer) -> ByteRange:
-    """Return the byte range of `buffer`. Allocates its memory if there is none yet."""
+    """Return the byte range of `buffer`. If its memory is not allocated yet, allocate it."""
     start = buffer.address if buffer.nbytes else 0
     return ByteRange(HOST, start, start + buffer.nbytes)
 

@@ -1,14 +1,15 @@
 """Cost tables of processors: the one cost model behind every decision.
 
-Fusion, tiles, chunks, threads, releasing the GIL, and the estimates of a profile all use
-:func:`costs_of`. The unit is a cycle of one core. Costs of elements assume full vectors. Costs are
-throughput costs: an out-of-order core overlaps independent work, so arithmetic and memory traffic
-of a kernel overlap, and the longer of them counts.
+:func:`costs_of` gives the costs for all decisions: on fusion, tiles, chunks, threads and the
+release of the GIL. It also gives the estimates of a profile. The unit is a cycle of one core. Costs
+of elements assume full vectors. All costs are throughput costs, because an out-of-order core
+overlaps independent work. So the arithmetic and the memory traffic of a kernel overlap, and the
+longer of the two counts.
 
 The tables are per target, not per machine, so that a plan depends on its DeviceSpec alone.
-``kernelrt calibrate`` measures the same numbers on the machine it runs on and prints both. Numbers
-without another source are its output on an AMD EPYC 9005 (Zen 5), for targets narrower than that
-machine with ``--target``.
+``kernelrt calibrate`` measures the same numbers on its machine, and prints both. Unless a comment
+gives another source, the numbers are its output on an AMD EPYC 9005 (Zen 5). For targets with
+narrower vectors than that machine, it ran with ``--target``.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ class _Target:
     ghz : float
         Cycles per nanosecond under load.
     call : float
-        Overhead of a kernel: its call, loop set-up and tail, if other kernels ran in between.
+        Overhead of a kernel (its call, loop set-up and tail) if other kernels ran since its last
+        call.
     loop : float
         Entering and leaving an inner loop.
     hand_over : float
@@ -107,9 +109,9 @@ class _Target:
     levels : tuple of float
         Reading or writing a byte in the L1, L2 and L3 cache and in memory.
     ops : mapping
-        Op -> cost on a vector of float32, of float64, of integers of up to 32 bits and of 64-bit
-        integers, for ops that differ from `plain` and `simple`. For movement ops: the cost of their
-        predicates and scattered addresses.
+        Costs of the ops that differ from `plain` and `simple`. Each op has four costs, for one
+        vector: of float32, of float64, of integers of up to 32 bits, and of 64-bit integers. The
+        cost of a movement op is that of its predicates and scattered addresses.
     """
 
     ghz: float
@@ -142,9 +144,9 @@ class Costs:
     hand_over : float
         Cycles to hand a chunk, or another op of a plan, to a thread.
     chunk : float
-        The least cycles of work in a chunk: a multiple of `hand_over`.
+        Smallest work of a chunk in cycles, a multiple of `hand_over`.
     part : float
-        The least cycles of work for which another thread is woken.
+        Smallest work in cycles for which another thread is woken.
     wake : float
         Cycles from waking a sleeping thread until it works.
     plain : float
@@ -186,8 +188,8 @@ class Costs:
     def vector(self, op: Op, dtype: DType) -> float:
         """Return the cycles of `op` on a full vector of `dtype`, its result type.
 
-        For comparisons, `dtype` is the operand type. A product that the target adds with one
-        instruction includes its sum.
+        For comparisons, `dtype` is the operand type. If one instruction of the target multiplies
+        and adds, the cost of the product includes the sum.
         """
         wide = dtype.itemsize > 4
         row = self._target.ops.get(op)
@@ -260,7 +262,7 @@ class Costs:
 
     @property
     def far_byte(self) -> float:
-        """Cycles for each byte of data in the shared L3 cache that a core's own caches lack."""
+        """Cycles to access a byte that is in the shared L3 cache, but not in the core's caches."""
         return self.levels[2].cycles
 
     # Kernels
@@ -397,7 +399,7 @@ _WRITTEN: Final[Mapping[Op, int]] = {
 
 
 def instructions(op: Op, *, wide: bool = False) -> int:
-    """Return the number of LLVM IR instructions that compute `op` once: a measure of compile time.
+    """Return the number of LLVM IR instructions that compute `op` once, to estimate compile time.
 
     With `wide`, return the number for float64.
     """

@@ -1,7 +1,7 @@
 """DLPack exchange of bfloat16 arrays, which NumPy lacks.
 
-NumPy exchanges every other element type of kernelrt. bfloat16 data is exchanged as uint16, and the
-type in the DLPack capsule is patched on export and import.
+NumPy exchanges all other element types of kernelrt. bfloat16 data is exchanged as uint16: this
+module changes the type in the DLPack capsule, on export and on import.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _pointer.restype = ctypes.c_void_p
 
 
 def export(array: np.ndarray[Any, Any], bfloat16: bool, options: dict[str, Any]) -> Any:
-    """Return a DLPack capsule of `array`. If `bfloat16`, its type is bfloat16 instead of uint16."""
+    """Return a DLPack capsule of `array`. If `bfloat16` is true, change its type to bfloat16."""
     capsule = array.__dlpack__(**options)
     if bfloat16:
         _set_code(capsule, _BFLOAT)
@@ -41,7 +41,7 @@ def export(array: np.ndarray[Any, Any], bfloat16: bool, options: dict[str, Any])
 
 
 def import_array(source: Any, name: str = "source") -> tuple[np.ndarray[Any, Any], bool]:
-    """Return a DLPack exporter's memory as an array, and whether it is bfloat16 seen as uint16.
+    """Return a DLPack exporter's memory as an array, and whether its uint16 numbers are bfloat16.
 
     Raises
     ------
@@ -83,12 +83,12 @@ def _imported(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
 
 
 def nothing(value: object) -> str:
-    """Return a hint for an error message if `value` is None: functions without return give it."""
+    """Return a hint for an error message if `value` is None: a function may lack a return."""
     return "; did a function return nothing?" if value is None else ""
 
 
 def kind_name(value: object) -> str:
-    """Return the type name of `value` with its library, as several libraries have a Tensor."""
+    """Return the type name of `value` with its library, because several libraries have a Tensor."""
     kind = type(value)
     library = kind.__module__.partition(".")[0]
     return kind.__qualname__ if library in ("builtins", "__main__") else (

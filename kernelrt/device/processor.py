@@ -1,4 +1,4 @@
-"""What LLVM says of the processor of this machine."""
+"""Triple, name and features of the processor of this machine, as LLVM tells them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def described() -> tuple[str, str, dict[str, bool]]:
 def _ask_llvm() -> tuple[str, str, dict[str, bool]]:
     """Ask LLVM for the triple, name and features of this processor.
 
-    LLVM is called in another thread. Otherwise a signal handler that computes could deadlock on a
-    lock held by the thread that it interrupts.
+    Another thread calls LLVM. Otherwise a signal handler that computes could wait forever for a
+    lock that the thread which it interrupts holds.
     """
     llvm = binding()
     found: list[tuple[str, str, dict[str, bool]]] = []

@@ -62,11 +62,13 @@ class ProgramSpec:
     outs, ins : list of int
         Slots that the kernel stores to, and slots that it only loads from.
     scratch_outputs : list of int
-        Slots of `outs` that hold local arrays before the results, or that some results are stored
-        to twice. The code assumes exclusive access: no other slot may share a byte with them.
+        Slots of `outs` that hold local arrays before the results, or to which some results are
+        stored twice. No other slot may share a byte with these, because the code assumes exclusive
+        access.
     chunk_bytes : dict of int to int
-        Slot that is partitioned among chunks -> bytes `n` of a chunk: chunk `c` only touches bytes
-        ``c * n`` to ``(c + 1) * n`` (exclusive). A chunk may touch all bytes of other slots.
+        Maps each slot that the chunks divide among them to the number of bytes `n` of a chunk.
+        Chunk `c` touches only bytes ``c * n`` to ``(c + 1) * n`` (exclusive) of such a slot. A
+        chunk may touch all bytes of other slots.
     buf_count : int
         Length of ``bufs``.
     flops, bytes : Dim
@@ -75,9 +77,10 @@ class ProgramSpec:
         Estimated compute cycles of one launch on one core, without memory stalls; see
         :mod:`kernelrt.device.costs`.
     host_parallel_safe : bool
-        Whether the kernel may run concurrently with kernels that it is not ordered with.
+        Whether the kernel may run at the same time as kernels that do not depend on it, and on
+        which it does not depend.
     may_fail : bool
-        Whether the kernel may store to the status word, which is then its last slot.
+        Whether the kernel may store to a status word. If so, the status word is its last slot.
     variant : str
         Variant that the source was generated from. `Renderer.render` accepts it.
     stack_bytes : int
@@ -153,7 +156,8 @@ class ProgramSpec:
     ) -> Self:
         """Set the slots that are stored to and loaded from, and return the spec.
 
-        `globals` is their union. A slot that is both only counts as an output.
+        `globals` becomes the union of both. A slot that is stored to and loaded from counts as an
+        output only.
         """
         out_set = set(outs)
         in_set = set(ins) - out_set
@@ -264,7 +268,7 @@ class Variant(NamedTuple):
     Attributes
     ----------
     text : str
-        Description in a format of the renderer. Equal variants have equal texts in every process.
+        Description of the variant, in a format of the renderer. It is the same in every process.
     keeps_bits : bool
         Whether results are bitwise equal to those of the renderer's default, on any data.
     cycles : float
@@ -284,7 +288,7 @@ class Renderer(Protocol):
         """The target of the sources."""
 
     def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
-        """Return the program of a kernel AST. Default: the renderer's own choice of `variant`.
+        """Return the program of a kernel AST. By default the renderer chooses the variant.
 
         Raises
         ------
@@ -308,8 +312,8 @@ class Compiler(Protocol):
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
         """Compile all `programs` together, and return them in order.
 
-        `programs` may be lazy: a source may be generated when this thread first reads it, after the
-        first sources were compiled. Errors of code generation are raised here.
+        `programs` may be lazy: then a source is generated when it is first read, while earlier
+        sources are compiled already. In this case, errors of code generation are raised here.
 
         Raises
         ------
@@ -320,7 +324,7 @@ class Compiler(Protocol):
     def forget(self, programs: Sequence[ProgramSpec]) -> bool:
         """Drop cached objects of `programs`, which could not be loaded.
 
-        Return whether there were any. If so, compiling the programs again may help.
+        Return whether there were such objects. If so, it may help to compile the programs again.
         """
 
 
@@ -341,13 +345,13 @@ class Loader(Protocol):
     """Loads compiled kernels into memory."""
 
     def load(self, compiled: Sequence[CompiledSpec]) -> list[Program]:
-        """Link all `compiled` kernels together. Raises CompileError if a symbol is missing."""
+        """Link all `compiled` kernels together. Raise CompileError if a symbol is missing."""
 
     def collect(self) -> None:
-        """Free the remaining memory of deleted programs. Loading more may do so, too."""
+        """Free the remaining memory of deleted programs. :meth:`load` may do this as well."""
 
     def flat(self, compiled: Sequence[CompiledSpec]) -> tuple[bytes, list[int]]:
-        """Link all `compiled` kernels to position-independent code; return their offsets, too.
+        """Link all `compiled` kernels to position-independent code; return it and their offsets.
 
         Raises CompileError if a kernel calls a function.
         """

@@ -67,7 +67,7 @@ _lock = locks.Lock(locks.DEVICES)
 def register(name: str, factory: Callable[[], Device]) -> None:
     """Register `factory` to open the device `name`.
 
-    A device of this name that is open already stays open for its holders.
+    If a device of this name is open already, code that holds it may continue to use it.
     """
     # No lock, because all locks may be held during a fork.
     before = _entries.get(name)

@@ -1,7 +1,7 @@
 """DeviceSpec: the properties of a processor that code generation needs.
 
-:func:`host` is the target of this process. The environment variable ``KERNELRT_TARGET`` names
-another one than the processor itself.
+:func:`host` is the target of this process. It is the processor itself, unless the environment
+variable ``KERNELRT_TARGET`` names another target.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class DeviceSpec:
 
     @property
     def code_key(self) -> str:
-        """All that generated code depends on: everything but the number of cores.
+        """Everything that generated code depends on: all fields but the number of cores.
 
         The sizes of the caches decide the default tiling. The machine code of a given LLVM IR
         depends on the triple, the CPU name and the features alone.
@@ -120,8 +120,9 @@ class DeviceSpec:
     def in_files(self) -> Self:
         """The target of code in files, whose objects are ELF files on every system.
 
-        Kernels call nothing, so the same code runs on Linux and macOS, which reserves x18. Of an
-        Arm processor only features that a reader can check are used.
+        Kernels call no functions, so the same code runs on Linux and macOS. The register x18 is not
+        used, because macOS reserves it. On an Arm processor, only features that the reader of the
+        file can check are used.
         """
         architecture = "aarch64" if self.is_arm64 else self.triple.partition("-")[0]
         triple = f"{architecture}-unknown-linux-gnu"
@@ -138,11 +139,11 @@ class DeviceSpec:
 
     @property
     def panel_bytes(self) -> int:
-        """The most bytes of a packed panel of an operand: a quarter of the L2 cache."""
+        """Maximum size of a packed panel of an operand in bytes, a quarter of the L2 cache."""
         return self.l2_bytes // 4
 
     def evicts(self, lines: int, step_bytes: int) -> bool:
-        """Return whether cache lines `step_bytes` apart evict each other from the L2 cache.
+        """Return whether lines that are `step_bytes` apart evict each other from the L2 cache.
 
         Parameters
         ----------
@@ -221,8 +222,9 @@ class DeviceSpec:
         Returns
         -------
         Parts or None
-            None if there is no instruction. If there is none for bytes of these signednesses, then
-            `other_signed` is not that of `other`: flip the highest bit of each of its bytes.
+            None if there is no such instruction. The instruction may exist only for another
+            signedness of the bytes of `other`. Then `other_signed` differs from the signedness of
+            `other`, and the caller has to flip the highest bit of each of its bytes.
 
         Examples
         --------
@@ -339,8 +341,8 @@ Sizes of caches are constants, so that all machines run the same code.
 def host() -> DeviceSpec:
     """Return the target of this process: this machine, or the one that ``KERNELRT_TARGET`` names.
 
-    The first call reads the variable. It imports llvmlite, unless the cache on disk has what LLVM
-    said of this processor.
+    The first call reads the variable. It also asks LLVM for this processor, and imports llvmlite
+    for this, unless the answer is in the cache on disk.
 
     Raises
     ------

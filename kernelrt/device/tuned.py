@@ -54,7 +54,7 @@ class Tuned:
     spec : DeviceSpec
         The device.
     folder : Folder or None
-        Folder of the stored variants. With None they are only kept in this process.
+        Folder of the stored variants. With None, variants are kept in this process only.
 
     Examples
     --------
@@ -74,9 +74,9 @@ class Tuned:
     def find(self, kernel: str) -> str | None:
         """Return the variant to use for a kernel, or None for the renderer's default.
 
-        ``KERNELRT_TUNED`` selects the variants: 0 none; 1 or unset those whose results are bitwise
-        equal to those of the renderer's default; ``any`` also those that change the order of
-        floating-point sums.
+        ``KERNELRT_TUNED`` selects the variants. 0 means none. 1, or no value, means those whose
+        results are bitwise equal to those of the renderer's default. ``any`` also allows those that
+        change the order of floating-point sums.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class Tuned:
         return self._look_up(kernel, keeps_bits=True) if found is None else found
 
     def keep(self, kernel: str, variant: str, *, keeps_bits: bool) -> None:
-        """Store the variant for a kernel. If the disk is full, only later processes lack it.
+        """Store the variant for a kernel. If the disk is full, only this process has it.
 
         Parameters
         ----------

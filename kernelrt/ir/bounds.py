@@ -1,8 +1,8 @@
 """Interval analysis of integer nodes.
 
-Arithmetic wraps to the width of its type, as in C. A node is *exact* if it cannot wrap for any
-values of its leaves; then it equals the same expression over unbounded integers. The bounds of
-RANGEs and Variables prove that index arithmetic is exact; arithmetic on data seldom is.
+Arithmetic wraps to the width of its type, as in C. A node is *exact* if it wraps for no values of
+its leaves. Then it equals the same expression over unbounded integers. Index arithmetic is exact,
+because RANGEs and Variables have bounds that prove it. Arithmetic on data is seldom exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["infer"]
 
 
 def infer(u: UOp) -> tuple[int, int, bool]:
-    """Return the bounds of `u`, from those of its operands, and whether it is exact.
+    """Compute the bounds of `u` from those of its operands; return them, and whether `u` is exact.
 
     A node is exact if no sum or product between it and its leaves can wrap. Float nodes get the
     bounds (0, 0), which have no meaning.

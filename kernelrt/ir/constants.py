@@ -60,7 +60,7 @@ def is_zeros(node: UOp) -> bool:
 
 
 def short_power(x: UOp, exponent: float, one: UOp) -> UOp | None:
-    """Return ``x ** exponent`` as products or a quotient; None if the exponent allows neither.
+    """Return ``x ** exponent`` as products or a quotient; None if `exponent` allows neither.
 
     Special cases agree with C's pow: NaN to the power 0 is 1, too.
 

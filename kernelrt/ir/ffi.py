@@ -30,8 +30,9 @@ _REPORTED: Final = "the function reported failure"
 class FfiFunction:
     """A user function with its operands and results: the `arg` of the CALL in a kernel.
 
-    Two are equal if they call the same function with the same shapes and dtypes. Methods are
-    compared by object and function, other callables by identity, C functions by address.
+    Two objects are equal if they call the same function with the same shapes and dtypes. Methods
+    are the same if object and function are, other callables by identity, and C functions by
+    address.
 
     Attributes
     ----------
@@ -41,13 +42,13 @@ class FfiFunction:
         Python callable; for a C function, an object that keeps its code alive.
     address : int
         Address of the C function ``void (*)(void *const *bufs, const int64_t *vals)``; 0 for a
-        Python function. No text contains it, so no file on disk depends on addresses.
+        Python function. Texts of graphs leave it out, so that no file on disk depends on addresses.
     operands, results : tuple of (shape, DType)
         Shapes and dtypes of one call.
     nest : Nest, optional
         Structure of the return value of a Python function; None for a C function.
     rows : tuple of int
-        Leading batch axes of operands and results: the function is called for each index along
+        Leading batch axes of operands and results. The function is called once for each index along
         them.
     vectorized : bool
         Whether the function takes operands with additional leading axes in one call.
@@ -141,7 +142,8 @@ class FfiFunction:
 class FfiResult:
     """One result of a function; the `arg` of a tensor-stage CALL.
 
-    CALLs of several results of one function with the same operands make one call.
+    If several CALLs have the same function and operands, the function is called once for all these
+    results.
     """
 
     callee: FfiFunction

@@ -1,6 +1,6 @@
 """Exact integer arithmetic of ops: one table for constants, sizes and bounds.
 
-Results are exact. A result wraps when it becomes a CONST of its type.
+Results do not wrap. They wrap later, when they become a CONST of a type.
 """
 
 from __future__ import annotations

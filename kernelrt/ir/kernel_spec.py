@@ -210,9 +210,9 @@ _CLOSING = (Op.REDUCE, Op.LOCAL)
 
 
 def _closed_ranges(nodes: list[UOp]) -> None:
-    """Check that the RANGEs of a REDUCE or LOCAL occur only in its operands, and in no other node.
+    """Check that only the operands of a REDUCE or LOCAL use the RANGEs of this node.
 
-    A STORE with a reducer must have as operands all other RANGEs that its operands use.
+    A STORE with a reducer must name, as its operands, all other RANGEs that its operands use.
     """
     owner: dict[UOp, UOp] = {}
     for node in nodes:
@@ -255,7 +255,8 @@ def _local_arrays(nodes: list[UOp]) -> None:
     taken = sum(local_bytes(n.dtype, n.src[1:]) for n in nodes if n.op is Op.LOCAL)
     if taken > ROWS_BYTES:
         raise SpecError(
-            f"kernel stage: the LOCALs take up to {taken} bytes, expected at most {ROWS_BYTES}"
+            f"kernel stage: the LOCALs take up to {taken} bytes, expected at most {ROWS_BYTES}; "
+            "use smaller RANGEs"
         )
 
 

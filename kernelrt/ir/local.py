@@ -45,7 +45,7 @@ _PARTS: Final = (128, 64)
 
 
 class RowBlock(NamedTuple):
-    """Number of rows in a block, and number of elements of a row that are computed together."""
+    """Number of rows in a block, and number of elements of each row that are computed together."""
 
     rows: int
     part: int
@@ -74,7 +74,7 @@ def row_blocks(rows: int, depth: int, lanes: int) -> list[RowBlock]:
 
 
 def local_itemsize(dtype: DType) -> int:
-    """Return the bytes of an element of a local array; floats take at least 4, as in registers."""
+    """Return the bytes of an element of a local array. Floats take at least 4, as in registers."""
     return 4 if dtype.is_float and dtype.itemsize < 4 else dtype.itemsize
 
 

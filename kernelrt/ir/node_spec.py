@@ -34,10 +34,13 @@ Check = Callable[[UOp], "str | None"]
 
 
 def apply_table(table: Mapping[Op, tuple[Check, ...]], stage: str, node: UOp) -> None:
-    """Raise SpecError if `node` breaks a rule, or its op does not occur at that stage."""
+    """Raise SpecError if `node` breaks a rule, or if its op is not allowed at this stage."""
     checks = table.get(node.op)
     if checks is None:
-        raise SpecError(f"{stage} stage: {node!r}: {node.op.name} does not occur at this stage")
+        raise SpecError(
+            f"{stage} stage: {node!r}: {node.op.name} is not allowed at this stage; lower it in an "
+            "earlier pass"
+        )
     for check in checks:
         fault = check(node)
         if fault is not None:
@@ -45,7 +48,7 @@ def apply_table(table: Mapping[Op, tuple[Check, ...]], stage: str, node: UOp) ->
 
 
 def operands(*counts: int) -> Check:
-    """Return a rule: the number of operands is one of `counts`."""
+    """Return a rule that requires one of `counts` as the number of operands."""
     def check(u: UOp) -> str | None:
         if len(u.src) in counts:
             return None
@@ -55,7 +58,7 @@ def operands(*counts: int) -> Check:
 
 
 def at_least(count: int) -> Check:
-    """Return a rule: there are `count` operands or more."""
+    """Return a rule that requires at least `count` operands."""
     def check(u: UOp) -> str | None:
         return None if len(u.src) >= count else f"takes {count} operands or more"
 
@@ -63,7 +66,7 @@ def at_least(count: int) -> Check:
 
 
 def is_of(dtype: DType) -> Check:
-    """Return a rule: the scalar type is `dtype`."""
+    """Return a rule that requires `dtype` as the scalar type."""
     def check(u: UOp) -> str | None:
         return None if u.dtype is dtype else f"its dtype is {u.dtype.name}; expected {dtype.name}"
 

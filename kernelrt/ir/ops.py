@@ -68,12 +68,12 @@ class Form:
     group : str
         Category of the operation. Elementwise operations are unary, binary or ternary.
     types : str
-        Types that the operands of an elementwise operation may have. They are equal, and the result
-        has the same type; the result of a comparison is bool.
+        Types that the operands of an elementwise operation may have. All operands have the same
+        type, and so has the result, except that the result of a comparison is bool.
     expansion : tuple of Expansion, optional
         Cost of a transcendental op for float32 and for float64. ``kernelrt.loops.math`` lowers it.
     associative, commutative : bool
-        Whether operands may be regrouped, or exchanged.
+        Whether operands may be regrouped (associative), and exchanged (commutative).
     compares : bool
         Whether the operation is a comparison.
     reduces : bool
@@ -106,9 +106,10 @@ def _function(narrow: tuple[int, ...], wide: tuple[int, ...], group: Group = "un
     Parameters
     ----------
     narrow, wide : tuple of int
-        Fields of its :class:`Expansion` for float32 and for float64, counted in the assembly of an
-        AVX-512 loop (``LLVMCompiler.assembly``). Narrower floats are computed as float32.
-        Instructions that float32 runs in float64 count twice, and those of cold paths not at all.
+        Fields of the :class:`Expansion` for float32 and for float64. Count them in the assembly of
+        an AVX-512 loop (``LLVMCompiler.assembly``). If float32 is computed with float64
+        instructions, these count twice. Instructions of cold paths do not count. Narrower floats
+        are computed as float32.
     group : str
         "unary" or "binary".
     """

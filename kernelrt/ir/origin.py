@@ -1,8 +1,8 @@
 """Origins of nodes: line of user code and layer.
 
-The origin is recorded when a Tensor is created (`kernelrt.native.source_lines.here`). It is not
-part of the node's identity, so equal computations stay one node. Rewrites copy it (`inherit`). A
-node without an origin gets that of a consumer (`spread`).
+`kernelrt.native.source_lines.here` records the origin when a Tensor is created. The origin is not
+part of the node's identity, so equal computations are one node. Rewrites copy it with `inherit`.
+`spread` gives a node without an origin the origin of a consumer.
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ def resolve(origin: Raw) -> Origin:
 
 
 def origins(order: Sequence[UOp]) -> tuple[Raw | None, ...]:
-    """Return the origin for a plan of each node of a graph; `order` has operands first.
+    """Return the origin that a plan shows for each node of a graph; `order` has operands first.
 
-    The origin is None for a node that depends only on constants, because graphs from other lines
-    share it. Nodes that can fail keep their origin.
+    If a node depends only on constants, its origin is None, because graphs from other lines share
+    the node. Nodes that can fail keep their origin in any case.
     """
     spread(order)
     known: set[UOp] = set()
@@ -122,7 +122,7 @@ def origins(order: Sequence[UOp]) -> tuple[Raw | None, ...]:
 
 
 def lines(found: Iterable[Raw | None]) -> list[Origin | None]:
-    """Convert raw origins; origins of several calls in the same line become equal."""
+    """Convert raw origins. The origins of several calls in one line become equal."""
     known: dict[Raw | None, Origin | None] = {None: None}
     out = []
     for origin in found:

@@ -1,8 +1,8 @@
 """Dataclasses as nested data (pytrees): their data fields, and how instances are rebuilt.
 
-A field with metadata ``{"static": True}`` is part of the structure, like the type; the other fields
-hold nested data. Instances are rebuilt without a call of ``__init__`` or ``__post_init__``, so
-frozen classes and classes that check their values work, too.
+A field with metadata ``{"static": True}`` is part of the structure, like the type. The other fields
+hold nested data. Instances are rebuilt without a call of ``__init__`` or ``__post_init__``. So this
+also works for frozen classes, and for classes that check their values.
 """
 
 from __future__ import annotations

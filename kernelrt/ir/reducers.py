@@ -33,7 +33,8 @@ def empty_result(reducer: Op, dtype: DType) -> int | float:
 def start(reducer: Op, dtype: DType) -> int | float:
     """Return the identity element of a reduction.
 
-    It is -0.0 for sums of floats: 0.0 would turn a sum of -0.0 into 0.0.
+    For sums of floats it is -0.0, because 0.0 would turn the sum of elements that are -0.0 into
+    0.0.
     """
     return -0.0 if reducer is Op.ADD and dtype.is_float else empty_result(reducer, dtype)
 

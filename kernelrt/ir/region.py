@@ -1,9 +1,9 @@
 """Control-flow regions: bodies of loops and branches as graphs.
 
 The inputs of a region are *ports*: BUFFER nodes over a :class:`Port`. The region computes from its
-ports and constants only. Its graph is separate from the outer graph: a REGION node there refers to
-it in its `arg`, together with one of its results. If several REGION nodes have the same program and
-operands, the program runs once, and each node is one of its results.
+ports and constants only. Its graph is separate from the outer graph. In the outer graph, each
+result of the region is a REGION node, whose `arg` holds the region and says which result it is. If
+several REGION nodes have the same program and operands, the program runs once for all of them.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ def port(number: int, size: int, dtype: DType) -> UOp:
 class Loop:
     """A loop (scan or while) over a region.
 
-    The operands are, in order: initial values of the carries; stacked arrays, of which each
-    iteration gets one slice along the first axis; loop-invariant values; and, if `counted`, the
-    number of iterations. There is one port for each operand except the number of iterations.
+    The operands are, in this order: the initial values of the carries; the stacked arrays, of which
+    each iteration gets one slice along the first axis; loop-invariant values; and the number of
+    iterations, if `counted` is true. There is one port for each operand except the number of
+    iterations.
 
     Attributes
     ----------
@@ -63,10 +64,10 @@ class Loop:
     carries : tuple of UOp
         New values of the carries, with the shapes and dtypes of the first ports.
     stacked : int
-        Number of ports after those of the carries that are slices.
+        Number of ports for slices. They follow the ports of the carries.
     trip_count : Dim
-        Number of iterations; the maximum number if the loop is `counted` or `conditional`. If it
-        depends on Variables, the loop is counted, and its last operand has the same value.
+        Number of iterations. If the loop is `counted` or `conditional`, it is the maximum. If it
+        depends on Variables, the loop is `counted`, and the last operand has the same value.
     reverse : bool
         Whether iterations go from the last slice to the first.
     conditional : bool
@@ -132,7 +133,7 @@ class Choice:
 
     @property
     def values(self) -> tuple[UOp, ...]:
-        """Graphs that the choice contains: none; those of a result are in its Outcome."""
+        """Graphs that the choice contains: none. The graphs of a result are in its Outcome."""
         return ()
 
     def with_values(self, _values: tuple[UOp, ...]) -> Choice:
@@ -151,8 +152,8 @@ class Outcome:
     carry : int
         Index of the carry of a loop whose final value is the result; -1 if the result is no carry.
     values : tuple of UOp
-        If `carry` is -1: the value per iteration of a loop, stacked to the result, or the values of
-        the branches of a choice, in order.
+        Used if `carry` is -1. For a loop, the value of one iteration; the result is the stack of
+        these values. For a choice, the value of each branch, in order.
     """
 
     program: Loop | Choice

@@ -35,7 +35,7 @@ class Signature:
     operands : tuple of callable
         Number of elements of each operand, from the numbers.
     result : callable
-        Number of elements of the result, including workspace behind it.
+        Number of elements of the result, including the workspace that follows it.
     cycles : callable
         Estimated cycles of one problem on one core.
     reads, gives : DType
@@ -44,7 +44,7 @@ class Signature:
         Error text if the function reports failure; empty if it never does. A function with a number
         ``checked`` reports failure only if that number is not 0.
     symbolic : bool
-        Whether numbers may depend on Variables; the callables then take symbolic dimensions.
+        Whether numbers may depend on Variables. If so, the callables accept symbolic dimensions.
     parts : callable
         Number of parts of a problem that threads may share, from the numbers.
     """
@@ -64,9 +64,9 @@ class Signature:
 class Routine:
     """The operation of a CALL; its `arg`.
 
-    A routine solves `rows` independent problems of the same sizes. Its operands and its result
-    contain those of the problems one after the other. ``csrc/routines.h`` describes the calling
-    convention.
+    A routine solves `rows` independent problems of the same sizes. Each operand contains the
+    operands of all problems, one after the other, and so does the result. ``csrc/routines.h``
+    describes the calling convention.
 
     Attributes
     ----------
@@ -102,8 +102,8 @@ class Routine:
             )
         if not (known.symbolic or is_static(self.numbers)):
             raise VariableError(
-                f"{self.name}: the size {format_shape(self.numbers)} depends on a Variable; "
-                "this operation takes fixed sizes only"
+                f"{self.name}: the size {format_shape(self.numbers)} depends on a Variable; this "
+                "operation takes fixed sizes only; leave the axis out of jit(dynamic=...)"
             )
 
     @property
@@ -195,7 +195,7 @@ def _wide(n: int) -> int:
 def _beside(work: int) -> int:
     """Return the number of elements to add to the result for `work` elements of workspace.
 
-    It is 0 if the workspace fits the stack.
+    The number is 0 if the workspace fits on the stack.
     """
     return work + _BLOCK if work > _FRAME else 0
 

@@ -123,7 +123,7 @@ def prod(dims: Iterable[Dim]) -> Dim:
 def missing_size(have: Iterable[Dim], known: Iterable[Dim]) -> Dim | None:
     """Return the size that, multiplied by the product of `known`, gives the product of `have`.
 
-    None if no size does so, or none provably for all values of the Variables.
+    Return None if there is no such size, or if it cannot be proved for all values of the Variables.
     """
     number, above = _split_factors(have)
     divisor, below = _split_factors(known)
@@ -241,7 +241,7 @@ def infer(u: UOp) -> tuple[Dim, ...]:
 def _possible(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Return a shape after checking that a tensor can have it.
 
-    In the number of elements, axes of size 0 count as 1.
+    The check of the number of elements counts an axis of size 0 as one of size 1.
     """
     if is_plain(shape):
         return shape

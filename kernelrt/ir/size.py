@@ -1,9 +1,9 @@
 """Dynamic sizes in the public API.
 
-Internally a dimension is an int or a UOp over Variables, and UOps are compared by identity. In user
-code such as ``x.shape[0] > 3``, :class:`Size` compares the value: it answers if the bounds of the
-Variables decide the comparison, and raises VariableError if they do not, because a function is
-traced once for all sizes.
+Internally a dimension is an int or a UOp over Variables, and UOps are compared by identity. User
+code gets a :class:`Size`, which compares the value, as in ``x.shape[0] > 3``. If the bounds of the
+Variables decide the comparison, it has a result. Otherwise it raises VariableError, because a
+function is traced once for all sizes.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ _local = _Local()
 class SizeWatch:
     """Context manager that detects code that can tell a Size from an int, in one thread.
 
-    Detected are: reading the text, an unknown attribute or (by isinstance()) the class of a size,
-    catching an error, and keeping a size. ``type(size)`` is not detected.
+    It detects code that converts a size to text, reads an unknown attribute of it, calls
+    isinstance() on it, catches an error of it, or keeps it. It does not detect ``type(size)``.
     """
 
     def __init__(self) -> None:
@@ -94,8 +94,8 @@ class SizeWatch:
     def note(self, what: str) -> None:
         """Record that user code does `what` with a size. Called by :func:`_note`.
 
-        Questions from kernelrt itself do not count. For questions from abstract base classes, the
-        caller of isinstance() counts.
+        If kernelrt itself does this, it does not count. If an abstract base class does it, the
+        caller of isinstance() counts instead.
         """
         caller: FrameType | None = sys._getframe(3)  # noqa: SLF001
         while caller is not None and caller.f_globals.get("__name__") in _ASKING:
@@ -144,7 +144,7 @@ class _Expression:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute with NumPy scalars, or the square root; raise VariableError for other ufuncs."""
+        """Compute with NumPy scalars, or the square root. Raise VariableError for other ufuncs."""
         if ufunc.__name__ == "sqrt" and method == "__call__" and not options:
             return self._with(Op.POW, 0.5)
         # NumPy passes its scalars as arrays of shape ().
@@ -250,7 +250,8 @@ class Real(_Expression):
     Raises
     ------
     VariableError
-        Python needs a decision or a number that depends on the size.
+        Python needs a number or a decision, as in ``int(n)`` or ``if n > 3``, that depends on the
+        size.
 
     Examples
     --------
@@ -341,9 +342,9 @@ class Real(_Expression):
 class Size(_Expression):
     """An integer known at run time: the size of a dynamic axis, or arithmetic on sizes.
 
-    Arithmetic with integers gives a Size, or an int if the result is constant. Arithmetic with
-    floats, and ``/``, give a :class:`Real`. Comparisons, ``bool``, ``max`` and ``min`` work if the
-    bounds of the Variables decide them.
+    Arithmetic with integers gives a Size, or an int if the result is constant. Division with ``/``,
+    and arithmetic with floats, give a :class:`Real`. Comparisons, ``bool``, ``max`` and ``min``
+    work if the bounds of the Variables decide their result.
 
     Parameters
     ----------
@@ -354,7 +355,8 @@ class Size(_Expression):
     Raises
     ------
     VariableError
-        Python needs a decision or a number that depends on the size.
+        Python needs a number or a decision, as in ``int(n)`` or ``if n > 3``, that depends on the
+        size.
 
     Examples
     --------

@@ -39,8 +39,9 @@ _WHOLE: Mapping[Op, Callable[..., Any]] = {
 def span(u: UOp) -> tuple[int, int]:
     """Return bounds of an integer expression over Variables, as tight as known.
 
-    The bounds are exact if the Variables have few combinations of values, or if the expression is
-    a polynomial that is linear in each Variable: its extremes are at corners of the bounds.
+    The bounds are exact in two cases: if the Variables have few combinations of values, or if the
+    expression is a polynomial that is linear in each Variable. The extremes of such a polynomial
+    are at the corners of the bounds.
     """
     low, high = _of_quotients(u)
     nodes = list(itertools.islice(toposort([u]), _NODES + 1))
@@ -98,7 +99,7 @@ def _at(nodes: list[UOp], known: Mapping[UOp, Any]) -> Any:
 
 
 def _of_quotients(u: UOp) -> tuple[int, int]:
-    """Return bounds that relate x and x // c: x is c times the quotient plus a remainder."""
+    """Return bounds of expressions with x and x // c. They use that x is c * (x // c) + x % c."""
     low, high = u.bounds
     terms, constant = exact_linear(u)
     for quotient, factor in list(terms.items()):

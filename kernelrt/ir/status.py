@@ -1,8 +1,8 @@
 """The status word of a kernel: how a failed check is encoded.
 
-All information fits one word, so that one store from any thread writes it atomically. The low
-eight bits are 1 plus the number of the check (of its BOUND). The other bits are the signed index. A
-user's kernel may store any nonzero number.
+All information fits one word, so that one store from any thread writes it atomically. The low eight
+bits are 1 plus the number of the failed check, which is the number of its BOUND. The other bits are
+the signed index. A user's kernel may store any nonzero number.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Index expressions are sums of products. :func:`simplify` brings them to one cano
 equivalent index expressions become the same node. Where bounds allow, it removes the divisions and
 remainders that reshapes introduce.
 
-Sums and products that may wrap are data, not index arithmetic: no rule changes them (see
-:mod:`.bounds` for exact nodes).
+Sums and products that may wrap are arithmetic on data. No rule changes them; :mod:`.bounds` defines
+which nodes cannot wrap.
 
 The work is linear in the number of nodes of the graph, which may have exponentially many paths.
 """
@@ -64,8 +64,8 @@ _SETTLED = _Settled()
 def upper(u: UOp) -> UOp:
     """Return an upper bound of `u` as an expression without RANGEs.
 
-    It is tighter than the constant bound only for sums in which RANGEs stand alone or times
-    RANGE-free factors. Constant bounds replace the RANGEs of other terms, or all of `u`.
+    The bound is tighter than a constant only for sums of RANGEs, and of RANGEs times factors
+    without RANGEs. In other terms, or in all of `u`, constant bounds replace the RANGEs.
     """
     if not u.exact:
         return const(u.vmax, dt.int64)
@@ -122,7 +122,7 @@ def _terms(u: UOp) -> int:
 
 
 def _is_index(u: UOp) -> bool:
-    """Return whether `u` is index arithmetic. Arithmetic that may wrap is data."""
+    """Return whether `u` is index arithmetic. Arithmetic that may wrap is arithmetic on data."""
     return u.dtype is dt.int64 and u.exact
 
 
@@ -190,8 +190,8 @@ def _mul(u: UOp) -> UOp | None:
 def _split(u: UOp, divisor: int) -> tuple[Linear, Linear]:
     """Write `u` as divisor * quotient + remainder, term by term.
 
-    The remainder's constant lies in 0 to divisor - 1. The remainder is exact; if it may wrap, the
-    quotient is 0 and the remainder is `u`.
+    The constant of the remainder lies from 0 to divisor - 1. The remainder is exact. If it could
+    wrap, the quotient is 0, and the remainder is `u`.
     """
     terms, constant = exact_linear(u)
     quotient = {n: c // divisor for n, c in terms.items() if c % divisor == 0}

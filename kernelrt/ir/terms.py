@@ -34,7 +34,8 @@ _TEXT = 2000
 def linear(u: UOp) -> Linear:
     """Return `u` as coefficients of nodes that are not sums, and a constant.
 
-    The linear form equals `u` modulo 2 to the power of its type's width.
+    Arithmetic wraps, so the linear form equals `u` modulo ``2 ** width``, where width is that of
+    the type of `u`.
     """
     terms: dict[UOp, int] = {}
     constant = 0
@@ -94,7 +95,7 @@ def _linear_of_graph(u: UOp) -> Linear:
 
 
 def exact_linear(u: UOp) -> Linear:
-    """Return the linear form over unbounded integers; if `u` may wrap, its only term is `u`."""
+    """Return the linear form over unbounded integers. If `u` may wrap, the only term is `u`."""
     if u.exact:
         terms, constant = linear(u)
         if fits(constant, *terms.values()):

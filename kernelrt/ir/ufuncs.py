@@ -1,7 +1,8 @@
 """NumPy's ufuncs and operators on kernelrt's objects.
 
-NumPy calls ``__array_ufunc__`` for ``array + x`` as for ``numpy.sqrt(x)``. Ufuncs of operators are
-forwarded to the method of the Python operator; callers raise an error for other ufuncs.
+NumPy calls ``__array_ufunc__`` both for ``array + x`` and for ``numpy.sqrt(x)``. If the ufunc
+belongs to a Python operator, the method of this operator is called. Callers raise an error for
+other ufuncs.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _BINARY = {
 def operate(own: Any, ufunc: Any, method: str, inputs: tuple[Any, ...], options: Any) -> Any:
     """Apply the Python operator of `ufunc`; return NotImplemented if there is none.
 
-    `own` is the operand that is a kernelrt object. For ``array += own`` NumPy passes the array as
-    output; the result is a new object nevertheless, and Python rebinds the name to it.
+    `own` is the operand that is a kernelrt object. For ``array += own``, NumPy passes the array as
+    the output. The function still returns a new object, and Python assigns this object to the name.
     """
     out = options.get("out", ())
     if method != "__call__" or len(options) > len(out) or any(o is not inputs[0] for o in out):

@@ -131,11 +131,11 @@ class UOp(Node):
         return (other if isinstance(other, UOp) else self.const_like(other)).alu(Op.LE, self)
 
     def eq(self, other: UOp | float) -> UOp:
-        """Return elementwise equality (``==`` compares nodes)."""
+        """Return elementwise equality, while ``==`` compares nodes."""
         return self.alu(Op.EQ, other)
 
     def ne(self, other: UOp | float) -> UOp:
-        """Return elementwise inequality (``!=`` compares nodes)."""
+        """Return elementwise inequality, while ``!=`` compares nodes."""
         return self.alu(Op.NE, other)
 
     def where(self, yes: UOp, no: UOp) -> UOp:

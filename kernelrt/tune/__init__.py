@@ -39,29 +39,30 @@ def autotune(
     Parameters
     ----------
     target : ExecutionPlan or JitFunction
-        Plan to tune, or jitted function all of whose plans are tuned.
+        Plan to tune, or jitted function. All plans of a jitted function are tuned.
     *args
-        For a jitted function: arguments whose plan alone is tuned. It is made if needed, and runs
-        on these arguments. Without `args`, floating-point arguments are random numbers and integers
-        0.
+        Arguments of a jitted function. Only the plan for these arguments is tuned, and it runs on
+        them; it is made if there is none. Without `args`, plans run on random numbers for
+        floating-point arguments, and on zeros for integer arguments.
     budget_seconds : float
-        Time limit. Work that has begun is finished, which takes some runs of the plan.
+        Time limit in seconds. Work that has begun at its end is finished, which takes some more
+        runs of the plan.
     allow_reordering : bool
         Whether to allow other summation orders of floating-point sums. Results may then differ in
         the last bits; otherwise they are bitwise equal.
     keep : bool
         Whether to store the results for plans that are made later, also in later processes on the
-        same processor with the same number of threads. Such plans use code with another summation
-        order only if the environment variable ``KERNELRT_TUNED`` is ``any``, and no stored results
-        if it is 0.
+        same processor with the same number of threads. If the environment variable
+        ``KERNELRT_TUNED`` is 0, plans use no stored results. Plans use code with another summation
+        order only if it is ``any``.
     progress : bool, optional
-        Whether to show a progress bar on standard error, tqdm's if it is installed; by default if
-        that is a terminal or the program is a notebook.
+        Whether to show a progress bar on standard error, tqdm's if it is installed. By default the
+        bar appears only on a terminal or in a notebook.
 
     Returns
     -------
     TuningReport
-        Time of each kernel before and after. Printed, it is a table.
+        Time of each kernel before and after. ``print`` shows it as a table.
 
     Raises
     ------
@@ -104,8 +105,8 @@ def autotune(
     if isinstance(target, ExecutionPlan):
         if args:
             raise DTypeError(
-                f"args: expected none, not {len(args)}, because target is a plan; only jitted "
-                "functions take arguments"
+                f"args: expected none, not {len(args)}, because target is a plan, and only jitted "
+                "functions take arguments; leave them out"
             )
         targets = [_Target(target)]
     elif isinstance(target, JitFunction):
@@ -187,7 +188,8 @@ class _Tuning:
     variants : int
         Maximum number of variants of a kernel to time per round.
     clock, measure : callable
-        Clock in seconds, and function that runs a plan and returns the profile of its launches.
+        `clock` returns the time in seconds. `measure` runs a plan and returns the profile of its
+        launches.
     """
 
     def __init__(

@@ -18,11 +18,11 @@ class KernelTuning:
     title : str
         Readable description: layers, operations and the user's lines.
     before, after : float
-        Median seconds of its launches in one run of the plan, with the original code and with the
-        best variant.
+        Median seconds of the kernel's launches in one run of the plan, with the original code and
+        with the best variant.
     tiling : str
-        Tiling of that variant: RANGEs by number, with the elements per iteration and the vector
-        lanes among them.
+        Tiling of the best variant: for each RANGE, by number, the elements of an iteration and how
+        many of them are vector lanes.
     tried : int
         Number of timed variants, including the plan's own.
     changed : bool

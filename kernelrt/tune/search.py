@@ -51,7 +51,7 @@ class Limits:
     Attributes
     ----------
     deadline : float
-        Time to stop, by `clock`.
+        Time at which to stop; `clock` returns the current time.
     clock : callable
         Clock in seconds.
     reordering : bool
@@ -93,7 +93,7 @@ class _Entry:
 class _Contest:
     """The variants of one kernel; the first is the one that the plan runs.
 
-    `measured` holds the medians of the first and the best variant in the last complete round.
+    `measured` holds two medians of the last complete round: of the first variant, and of the best.
     """
 
     title: str
@@ -420,7 +420,7 @@ def _drop(contest: _Contest, slower: float | None) -> None:
 
 
 def _winner(contest: _Contest) -> _Entry:
-    """Return the fastest entry if it beats both the best so far and the plan's; else the best."""
+    """Return the fastest entry if it beats the best so far and the plan's; else the best so far."""
     fastest = min(contest.entries, key=lambda e: e.median)
     if fastest is contest.best or not beats(fastest.times, contest.best.times):
         return contest.best

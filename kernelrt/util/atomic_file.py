@@ -21,7 +21,7 @@ UNFINISHED: Final = ".part"
 
 @contextlib.contextmanager
 def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
-    """Open a new file beside `target` for writing; at the end of the block it replaces `target`.
+    """Open a new file next to `target` for writing. At the end of the block, it replaces `target`.
 
     If the block raises, `target` stays as it is. The new file has a random name and is opened with
     O_EXCL, so nothing is written to an existing file or through a symbolic link. The new file gets
@@ -32,8 +32,9 @@ def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
     target : Path
         File to write.
     cached : bool
-        Whether the file belongs to a cache. Only this user may read it, and after a power failure
-        it may be incomplete: waiting for the disk would take longer than the cache saves.
+        Whether the file belongs to a cache. If so, only this user may read it. The function then
+        does not wait until the data is on the disk, because this would take longer than the cache
+        saves, so after a power failure the file may be incomplete.
     """
     unfinished = target.with_name(f".{target.name}.{os.urandom(8).hex()}{UNFINISHED}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -73,7 +74,8 @@ def checked_path(path: object, *, expected: str = "a str or a path") -> Path:
 def destination(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file to write, in a folder that exists.
 
-    Call this before long work whose result goes into the file, so that a wrong path shows at once.
+    Call this function before long work whose result goes into the file, so that a wrong path raises
+    an error at once.
     """
     target = checked_path(path)
     if target.is_dir():
@@ -86,7 +88,7 @@ def destination(path: str | os.PathLike[str]) -> Path:
 
 
 def encodable(text: str) -> str:
-    """Return text with lone surrogates, which UTF-8 does not have, as escapes.
+    """Return text with lone surrogates as escapes, because UTF-8 cannot encode them.
 
     Names of files and functions may have them.
     """

@@ -30,7 +30,8 @@ def switch(name: str, *more: str) -> str | None:
     Returns
     -------
     str or None
-        "on", "off", one of `more`, or "" if the variable is not set; None for an invalid value.
+        "on", "off", or one of `more`. "" if the variable is not set, and None if its value is
+        invalid.
     """
     text = _text(name)
     if not text or text in more:

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class Entry(Generic[_T]):
-    """One registration of a hook; compares by identity, so a hook may be registered twice.
+    """One registration of a hook. It is compared by identity, so a hook may be registered twice.
 
     Parameters
     ----------
@@ -33,7 +33,8 @@ class Handle:
     Parameters
     ----------
     edit : callable
-        Replaces the registrations by the result of a function of them, atomically.
+        Takes a function, and atomically replaces the registrations by the result of this function
+        of them.
     entry : Entry
         The registration to remove.
     """

@@ -28,10 +28,10 @@ def aside(work: Callable[[], object], threads: int) -> None:
     """Call `work` on `threads` other threads and wait for them.
 
     Signal handlers run only on the main thread, between any two bytecodes, so they do not interrupt
-    `work`. Some calls of `work` may not happen: if a thread cannot be started, or if a handler
-    forks meanwhile (the child process does not have the threads). The garbage collector is off
-    until the threads end. Otherwise a finalizer that computes on one of these threads could wait
-    for a lock that this thread holds.
+    `work`. Some calls of `work` may not happen. A thread may fail to start, or a handler may fork
+    meanwhile; the child process does not have the threads. The garbage collector is off until the
+    threads end. Otherwise a finalizer that computes on one of these threads could wait for a lock
+    that this thread holds.
     """
     with locks.uncollected:
         helpers = Helpers(work)

@@ -24,7 +24,7 @@ OLDEST = (0, 45)
 
 
 def binding() -> Any:
-    """Return llvmlite.binding; from then on, forks wait until no thread executes llvmlite.
+    """Return llvmlite.binding. From the first call on, forks wait until no thread runs llvmlite.
 
     Raises
     ------

@@ -57,8 +57,8 @@ class ObjectCache:
     ----------
     folder : path
         The folder. It is created if needed, with permissions for its owner only. It may be a link
-        to a folder, if the link belongs to this user. If the folder belongs to another user, or
-        others may write to it, the cache is disabled with a warning.
+        to a folder, if the link belongs to this user. The cache is disabled, with a warning, if the
+        folder belongs to another user or others may write to it.
     limit : int
         Maximum size in bytes. The number of objects is limited, too: to `MOST_FILES`, or to one for
         each 8 KiB of `limit` if that is more. The least recently used objects are removed first.
@@ -235,8 +235,8 @@ class ObjectCache:
         """Note that a file was written; from time to time, list the folder and remove old files.
 
         Many short processes may write to the folder, and none knows what the others write. So even
-        a process that writes one file sometimes lists the folder: with a probability that grows
-        with the file's size, decided by the hash in the file's name.
+        a process that writes one file sometimes lists the folder. The probability grows with the
+        size of the file; the hash in the file's name serves as the random number.
         """
         share = (nbytes / max(1, self.limit) + 1 / self.most_files) / _LOOK_AFTER
         self._unseen += share
@@ -277,7 +277,7 @@ def _default_folder() -> Path:
 
 
 def _expanded(folder: Path) -> Path:
-    """Replace ``~`` by the home folder, as a shell does unless the path is in quotes."""
+    """Replace ``~`` by the home folder: a shell does not do this in a quoted path."""
     try:
         return folder.expanduser()
     except RuntimeError:

@@ -43,7 +43,7 @@ def shown_option(value: object) -> bool | None:
 
 
 def _is_watched(stream: TextIO | None) -> bool:
-    """Return whether a user sees what is written to a stream at once: a terminal or a notebook."""
+    """Return whether a stream is a terminal or a notebook, where a user sees its text at once."""
     if stream is None:  # sys.stderr of a process without a console
         return False
     if "ipykernel" in sys.modules:
@@ -66,14 +66,14 @@ class Progress:
         Whether to draw. None draws after DELAY seconds if `stream` is a terminal or the program is
         a notebook.
     total : int, optional
-        Number of parts of the work. By default the work is measured in fractions, from 0 to 1.
+        Number of parts of the work. By default, progress is a fraction from 0 to 1.
     unit : str
         Name of a part of the work.
     stream : text file, optional
         Stream to write to; standard error by default.
     plain : bool
-        Whether to draw text even if tqdm is installed: tqdm would run foreign code while this
-        thread holds locks.
+        Whether to draw text even if tqdm is installed. Pass True if this thread holds locks,
+        because tqdm runs foreign code.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """PyTorch names that kernelrt lacks, and errors that suggest a replacement for each.
 
-Looking up an existing attribute costs nothing extra: a missing name of a class is a descriptor, and
-a module calls ``__getattr__`` only if it does not have the name.
+Access to an existing attribute costs nothing extra. Each missing name of a class is a descriptor,
+and a module calls ``__getattr__`` only for a name that it does not have.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _text(kind: type, owner: str, name: str, instead: str) -> str:
 
 
 class Lacking:
-    """A descriptor for a name that a class lacks; reading it raises an error with a replacement."""
+    """A descriptor for a name that a class lacks. A read raises an error with a replacement."""
 
     __slots__ = ("_instead", "_name", "_owner")
 
@@ -179,7 +179,7 @@ class Lacking:
 
 
 class _Sealed(Lacking):
-    """A descriptor for a missing name; setting it raises the error, too."""
+    """A descriptor for a missing name that raises the error for assignments, too."""
 
     __slots__ = ()
 

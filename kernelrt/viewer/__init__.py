@@ -50,7 +50,7 @@ class PlanView:
         return f"<PlanView of {names}: {len(self.html) / 1e3:.0f} KB>"
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, so that its styles do not reach the notebook."""
+        """Return the page in a frame, so that its styles do not change the notebook."""
         return (
             f'<iframe srcdoc="{html.escape(self.html)}" style="width:100%;height:720px;'
             'border:1px solid #ccc"></iframe>'
@@ -76,8 +76,9 @@ def view(
     """Measure plans and draw them as one HTML page.
 
     The page shows the graph of kernels, a timeline of a run, the roofline of this machine, the
-    memory of intermediates, the lines of source with their share of the time, each kernel with its
-    loops and assembly, and the reasons of the scheduler's choices. The page needs no network.
+    memory of intermediates, and the share of the time that each line of source takes. It also shows
+    the loops and the assembly of kernels, and the reasons of the scheduler's choices. The page
+    needs no network.
 
     A copy of the plan runs for about a tenth of a second, and at least five times; the state of the
     plan does not change. Functions
@@ -86,10 +87,11 @@ def view(
     Parameters
     ----------
     target : ExecutionPlan, JitFunction, or a sequence of these
-        Plan to show; or jitted function, all of whose plans are shown. Several plans are compared
-        in a table.
+        Plan to show, or jitted function. All plans of a jitted function are shown. A table compares
+        several plans.
     *args
-        For one jitted function: arguments whose plan alone is shown. The plan is made if needed.
+        Arguments of a jitted function. Only the plan for these arguments is shown; it is made if
+        there is none.
     path : path, optional
         File to write the page to.
 
@@ -108,7 +110,7 @@ def view(
     JitError
         A jitted function has no plan and no arguments are given; or a function is being traced.
     PlanReleasedError
-        The plan was released, or all plans of a jitted function.
+        The plan was released, or all plans of a jitted function were.
 
     Examples
     --------
@@ -124,7 +126,7 @@ def view(
     if args and (several or not isinstance(target, JitFunction)):
         raise DTypeError(
             f"args: expected none, not {len(args)}, because view takes arguments only for a single "
-            "jitted function"
+            "jitted function; leave them out"
         )
     if path is not None:
         destination(path)

@@ -35,7 +35,7 @@ _MOST_PARTS: Final = 160
 
 
 class Colors:
-    """A color for each layer; the layers that take most time come first."""
+    """Colors of the layers. The layers that take most time have their own; the others share one."""
 
     def __init__(self, rows: Iterable[OpRow]) -> None:
         shares: dict[str, float] = {}
@@ -50,7 +50,7 @@ class Colors:
         return self._colors.get(layer, _OTHER)
 
     def named(self) -> Mapping[str, str]:
-        """Return the layers that have a color of their own, with it."""
+        """Return the color of each layer that has its own."""
         return self._colors
 
 
@@ -123,8 +123,8 @@ def graph(record: PlanRecord, colors: Colors, prefix: str) -> str:
 def timeline(record: PlanRecord, colors: Colors, prefix: str) -> str:
     """Draw one run: a lane for each worker, and in it a bar for each op that the worker ran.
 
-    A worker takes chunks of an op in ranges, one after the other; lines in a bar separate these
-    ranges. A worker that ran another op in between has several bars for the op.
+    A worker takes ranges of chunks of an op, one after the other. Lines in a bar separate these
+    ranges. If a worker ran another op in between, it has several bars for the op.
     """
     spans = [(row, span) for row in record.ops for span in row.spans if span.elapsed > 0]
     if not spans:
@@ -220,7 +220,7 @@ def roofline(record: PlanRecord, colors: Colors, peaks: Peaks, prefix: str) -> s
 
 
 def arena(record: PlanRecord) -> str:
-    """Draw, for the largest intermediates, their bytes in the arena and the ops they live in."""
+    """Draw the bytes of the largest intermediates in the arena, and the ops that they span."""
     if not record.arena:
         return "<p>The plan has no intermediates.</p>"
     width, height, left, low = 500, 330, 54, 26
@@ -250,7 +250,7 @@ def arena(record: PlanRecord) -> str:
 
 
 def _direct(op: int, after: Mapping[int, set[int]]) -> Sequence[int]:
-    """Return the dependencies of `op` that no other of its dependencies has."""
+    """Return the dependencies of `op`, without those that another dependency has as well."""
     return sorted(d for d in after[op] if not any(d in after[e] for e in after[op] if e != d))
 
 

@@ -69,7 +69,7 @@ class OpRow:
     after : tuple of int
         Ids of the ops that it depends on.
     seconds : float
-        Median time of a run. In a body: of all iterations together.
+        Median time of the op in a run. For an op in a body, the time of all iterations together.
     minimum : float
         Minimum time of a run.
     expected : float
@@ -77,7 +77,7 @@ class OpRow:
     flops, bytes : int
         Estimated operations and bytes of a run.
     runs, chunks : int
-        Number of launches, 0 in a body that did not run; and number of chunks per launch.
+        Number of launches (0 in a body that did not run), and number of chunks of a launch.
     spans : tuple of Span
         Times of one typical run, for the timeline.
     lines : tuple of (str, int)
@@ -146,13 +146,14 @@ class PlanRecord:
     Attributes
     ----------
     name, text : str
-        Name of the jitted function, or "plan"; and the plan in one line.
+        `name` is the name of the jitted function, or "plan". `text` describes the plan in one line.
     ops : list of OpRow
         Ops in execution order.
     total : float
-        Sum of the median seconds of all ops of the plan; the page's shares are shares of it.
+        Sum of the median seconds of all ops of the plan. Shares on the page are shares of this sum.
     busy : float
-        Median seconds of a run in which at least one op runs: less than `total` if ops overlap.
+        Median, over the runs, of the seconds in which at least one op ran. It is less than `total`
+        if ops overlap.
     run : float
         Median seconds of a run without profiling.
     threads : int
@@ -221,7 +222,7 @@ def collect(plan: ExecutionPlan, name: str = "plan", *, text: bool = True) -> Pl
 def _measured(plan: ExecutionPlan) -> tuple[list[float], list[Sequence[Sample]]]:
     """Return the seconds of plain runs, and the samples of profiled ones.
 
-    The two take turns, because the speed of the machine may change meanwhile.
+    Plain and profiled runs alternate, because the speed of the machine may change meanwhile.
     """
     took: list[float] = []
     runs: list[Sequence[Sample]] = []
@@ -246,7 +247,7 @@ def _busy(samples: Iterable[Sample]) -> float:
 def _rows(
     plan: ExecutionPlan, runs: Sequence[Sequence[Sample]], typical: Sequence[Sample], start: int
 ) -> tuple[list[OpRow], int]:
-    """Return the rows of a plan's ops, and where their samples, which begin at `start`, end."""
+    """Return the rows of a plan's ops, whose samples begin at `start`, and where these end."""
     ops = plan.prepared_ops
     ids = [op.id for op in ops]
     number = {op_id: i for i, op_id in enumerate(ids)}
@@ -358,7 +359,7 @@ def _arena(plan: ExecutionPlan) -> list[ArenaRow]:
 
 
 def _sources(rows: Sequence[OpRow]) -> list[SourceRow]:
-    """Divide the time of each op equally among its lines; of a region, among its bodies' lines."""
+    """Divide the time of each op equally among its lines; a region has the lines of its bodies."""
     found: dict[tuple[str, int], tuple[float, dict[int, None]]] = {}
     for top in rows:
         inner = [row for row in top.flat() if row.lines and not row.body]

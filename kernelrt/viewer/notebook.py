@@ -76,7 +76,7 @@ def _cell(value: Any, most: float) -> str:
 
 
 def _ends(n: int) -> list[int]:
-    """Return the positions of an axis to show; -1 stands for positions that are left out."""
+    """Return the positions of an axis to show; -1 marks a gap."""
     if n <= 2 * _SHOWN + 1:
         return list(range(n))
     return [*range(_SHOWN), -1, *range(n - _SHOWN, n)]

@@ -34,7 +34,7 @@ _SLOWED: Final = 1.2
 
 
 def page(records: Sequence[PlanRecord], peaks: Sequence[Peaks]) -> str:
-    """Return the page of some plans; `peaks` are the limits of the machine for each."""
+    """Return the page of some plans; `peaks` holds the limits of the machine for each plan."""
     style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     title = escaped(records[0].name if len(records) == 1 else f"{len(records)} plans")
     out = [

@@ -37,8 +37,9 @@ class Peaks:
     cache : float
         Bytes per second, read and written, of an array in the L2 cache.
     threads : int
-        Number of threads. `memory` is measured with all of them; `flops` and `cache` are those of
-        one thread times this number, as each core has its own units and L2 cache.
+        Number of threads. `memory` is measured with all threads. `flops` and `cache` are the rates
+        of one thread times the number of threads, because each core has its own arithmetic units
+        and L2 cache.
     """
 
     flops: float

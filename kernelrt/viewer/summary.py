@@ -33,9 +33,9 @@ class LayerRow:
     kind : str
         Name of its class.
     shapes : tuple of tuple of int
-        Shapes of the tensors that it returned in its last call; empty if there were none.
+        Shapes of the tensors that the module returned in its last call; empty if there were none.
     called : bool or None
-        Whether it was called. None for a module without ``forward``, such as a ModuleList.
+        Whether the module was called. None for a module without ``forward``, such as a ModuleList.
     parameters : int
         Number of elements of its parameters, those of its submodules included.
     seconds : float
@@ -51,7 +51,7 @@ class LayerRow:
 
     @property
     def output(self) -> str:
-        """What it returned, as text."""
+        """The shapes that the module returned, as text."""
         if self.called:
             return ", ".join(map(str, self.shapes)) or "no tensor"
         return "" if self.called is None else "not called"
@@ -59,7 +59,7 @@ class LayerRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """Result of :func:`summary`. Printed, it is a table; notebooks show it as one.
+    """Result of :func:`summary`. ``print`` and notebooks show it as a table.
 
     Attributes
     ----------
@@ -122,9 +122,8 @@ class ModelSummary:
 def summary(model: Module, *inputs: Any) -> ModelSummary:
     """Describe the layers of a model: output shapes, parameters and time of an inference.
 
-    The model is traced and a copy of its plan is measured; its parameters, buffers and random
-    numbers do not change. The time of a kernel that computes several layers is
-    divided equally among them.
+    The model is traced, and a copy of its plan is measured. Parameters, buffers and random state do
+    not change. The time of a kernel that computes several layers is divided equally among them.
 
     Parameters
     ----------
@@ -136,7 +135,7 @@ def summary(model: Module, *inputs: Any) -> ModelSummary:
     Returns
     -------
     ModelSummary
-        Printed, it is a table.
+        The rows of the table; ``print`` shows it.
 
     Raises
     ------
@@ -206,8 +205,9 @@ def count(parameters: Iterable[Tensor]) -> int:
 def indented(modules: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield a title for each (dotted name, class) of :meth:`Module.named_modules`, in its order.
 
-    A title has the name in the innermost module of the table that contains it: "0: Linear", or
-    "blocks.0: Linear" in a list, which is no module.
+    The name in a title is relative to the innermost module that contains it: "0: Linear" in a
+    Sequential, but "blocks.0: Linear" in a plain list called ``blocks``, because a list is no
+    module.
     """
     above: list[str] = []
     for name, kind in modules:

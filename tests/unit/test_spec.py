@@ -60,7 +60,7 @@ def test_a_legal_graph_passes() -> None:
         (UOp(Op.SCATTER, F, (X, X, N, N), Op.SUB), "not a reducer"),
         (UOp(Op.CAT, F, (X, Y), 0), "differ in other axes than 0"),
         (UOp(Op.CAT, F, (X, X), 2), "must lie in 0..1"),
-        (UOp(Op.RANGE, INT, (ZERO,), 0), "does not occur at this stage"),
+        (UOp(Op.RANGE, INT, (ZERO,), 0), "is not allowed at this stage"),
     ],
 )
 def test_tensor_faults(node: UOp, fault: str) -> None:
@@ -125,7 +125,7 @@ def element(array: UOp, index: UOp = ZERO) -> UOp:
         ((store(LOAD), store(LOAD, R, P.replace(arg=(0, 25)))), "slot 0 is used twice"),
         ((store(LOAD, S.replace(arg=0)),), "RANGE number 0 is used twice"),
         ((store(UOp(Op.LOAD, F, (Q, UOp(Op.BOUND, INT, (R, ZERO, P))))),), "status word"),
-        ((store(reshape(X, (24,))),), "does not occur at this stage"),
+        ((store(reshape(X, (24,))),), "is not allowed at this stage"),
     ],
 )
 def test_kernel_faults(stores: tuple[UOp, ...], fault: str) -> None:
