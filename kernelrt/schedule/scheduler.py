@@ -218,7 +218,7 @@ class _Scheduling:
         return fuse(wanted, committed, self._indexer, self._device)
 
     def _output(self, node: UOp) -> UOp:
-        """Return the BUFFER of an output, or a copy of it if a commit changes the BUFFER."""
+        """Return the BUFFER of an output. If a commit changes this BUFFER, return a copy of it."""
         if node.op is Op.BUFFER:
             return self._copied(node) if self._changes(node) else node
         if node not in self._buffers:  # no elements, no kernel
@@ -226,7 +226,7 @@ class _Scheduling:
         return self._buffers[node]
 
     def _source(self, node: UOp) -> UOp:
-        """Return the BUFFER of a commit's value, or a copy of it if a commit changes the BUFFER."""
+        """Return the BUFFER of a commit's value. If a commit changes it, return a copy of it."""
         if node.op is not Op.BUFFER:
             return self._buffers[node]
         return self._copied(node) if self._changes(node) else node

@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intermediate:
-    """Storage that the plan owns: the `arg` of a BUFFER node. Objects are compared by identity.
+    """Storage that the plan owns. It is the `arg` of a BUFFER node, and is compared by identity.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Intermediate:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part of another BUFFER's storage: the `arg` of a BUFFER that a kernel reads.
+    """Part of the storage of another BUFFER. It is the `arg` of a BUFFER that a kernel reads.
 
     Attributes
     ----------
@@ -187,8 +187,8 @@ class RegionItem:
     reverse : bool
         Whether the loop runs from the last iteration to the first.
     count_slot, condition_slot, choice_slot : int
-        Slots of the number of iterations, of the loop condition, and of the index of the branch
-        to run; -1 for none.
+        Slot of the number of iterations, slot of the loop condition, and slot of the index of the
+        branch to run. -1 if there is no such slot.
     may_fail : bool
         Whether any item of the bodies may fail.
     renewed : tuple of int
@@ -227,7 +227,7 @@ Item = KernelItem | CopyItem | RegionItem
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Why a value was inlined into its consumers or given a buffer.
+    """Why a value is computed inside its consumers, or has a buffer.
 
     Attributes
     ----------
@@ -270,11 +270,11 @@ class Schedule:
     items : tuple of KernelItem, CopyItem or RegionItem
         Items in execution order.
     outputs : tuple of UOp
-        The BUFFER that holds each output: an :class:`Intermediate` outside the arena, or the
-        BUFFER of stored data if the output is that data unchanged.
+        The BUFFER that holds each output. It is an :class:`Intermediate` outside the arena. If the
+        output is stored data without a change, it is the BUFFER of this data.
     deps : tuple of tuple of int
-        For each item, earlier items that must run before it. Items that these wait for themselves
-        may be left out.
+        For each item, earlier items that must run before it. If one of these waits for another, the
+        other may be left out.
     arena_offsets : mapping of Intermediate to int
         Byte offset of each intermediate in the arena. The other intermediates (outputs) need
         storage of their own.

@@ -1,11 +1,10 @@
 """Fusion decisions: compute a value at each use, once per kernel, or once into a buffer.
 
-:meth:`Decider.decide` is the only place that decides how a value is computed (fusion.py merges
-whole kernels). It gives its reason as a ``Decision``, which ``plan.explain()`` prints
-(runtime/plan_report.py). Some values must have a buffer whatever it costs:
-:meth:`Decider._obligation` finds those. All other decisions compare two estimates: the cycles of
-repeated computation, and the cycles of memory traffic. If a loop cannot be tiled, tileability.py
-gives the reason.
+Only :meth:`Decider.decide` decides how a value is computed; fusion.py merges whole kernels. The
+reason of a decision is a ``Decision``, which ``plan.explain()`` prints (runtime/plan_report.py).
+:meth:`Decider._obligation` finds the values that must have a buffer at any cost. All other
+decisions compare two estimates: the cycles of repeated computation, and the cycles of memory
+traffic. If a loop cannot be tiled, tileability.py gives the reason.
 """
 
 from __future__ import annotations
@@ -86,8 +85,8 @@ class FusionDecision:
         ``"inline"``: compute it at each use; ``"local"``: compute it once into a local array of
         the kernel that uses it in several passes; ``"global"``: compute it once into a buffer.
     host : (Group, Index) or None
-        A kernel that computes the value element by element anyway, and now also stores it; None if
-        the value gets a kernel of its own.
+        A kernel that computes the value element by element in any case, and that now stores it as
+        well. None if the value gets its own kernel.
     order : tuple of int or None
         Axes of the value, outermost first, if it is copied into another order.
     why : Decision or None
@@ -95,10 +94,10 @@ class FusionDecision:
     axes : tuple of int
         Axes of the local array.
     array_axes : mapping of Group to tuple of int
-        For a value that several kernels compute, the axes of each kernel's local array; empty for
-        a kernel that reads each element once.
+        Used if several kernels compute the value: the axes of each kernel's local array. They are
+        empty for a kernel that reads each element once.
     exempt_uses : frozenset of (Group, Index)
-        Uses of a copied value that gain nothing from the copy and read its source.
+        If the value is copied: uses that gain nothing from the copy, so they read the source.
     """
 
     choice: Choice
@@ -161,7 +160,8 @@ class Decider:
         node : UOp
             A node that is not a BUFFER.
         accesses : mapping
-            For each kernel and index that uses it, the condition that covers all uses there.
+            Maps each kernel and index that uses the node to the condition that covers all uses
+            there.
         """
         if node in self._forced:
             host = self._host(node, accesses)
@@ -190,7 +190,7 @@ class Decider:
     # Decisions that no cost outweighs
 
     def _obligation(self, node: UOp, accesses: Accesses) -> str | None:
-        """Return why `node` must have a buffer whatever it costs; None if it need not."""
+        """Return why `node` must have a buffer at any cost; None if it need not have one."""
         if any(group.size >= MOST_WRITTEN for group, _ in accesses):
             # This limits compile time, which the counted work does not include.
             return "the kernel that reads it has its maximum size"
@@ -263,9 +263,9 @@ class Decider:
     def _kept(self, node: UOp, accesses: Accesses, traffic: float) -> FusionDecision | None:
         """Decide whether the one kernel that uses `node` in several passes keeps it in an array.
 
-        Return None if a buffer is cheaper, or if no array is possible. All elements of an array are
-        computed, so an array is impossible if some are only needed under a condition, or if
-        computing one may fail.
+        Return None if a buffer is cheaper, or if no array is possible. A kernel computes all
+        elements of an array. So no array is possible if some elements are needed only under a
+        condition, or if their computation may fail.
         """
         (group, *others), indices = zip(*accesses, strict=True)
         if any(g is not group for g in others) or contraction_reuse(node):
@@ -301,8 +301,8 @@ class Decider:
     def _kept_row(self, node: UOp, accesses: Accesses, traffic: float) -> FusionDecision | None:
         """Decide whether a contraction that reads `node` row by row keeps each row in an array.
 
-        The array is filled before the results of the row are computed. So each element of `node` is
-        computed as often as for a buffer, and `node` as a whole need not fit any cache. Return None
+        The kernel fills the array before it computes the results of the row. So each element of
+        `node` is computed as often as for a buffer, and only a row has to fit a cache. Return None
         if a buffer is cheaper, or if no array is possible.
         """
         ((group, index),) = accesses
@@ -441,13 +441,13 @@ class Decider:
         return max(0, total - elements(node.shape)) * self._work[node]
 
     def _outside_vectors(self, node: UOp, accesses: Accesses) -> float:
-        """Return the cycles that are wasted on an expensive function that is loop-invariant.
+        """Return the cycles that an expensive loop-invariant function wastes.
 
         If the function is invariant in the innermost (vectorized) loop, it is computed before that
         loop, in scalar code. This code overlaps with the loop, so it costs only the time by which
         it exceeds the loop. If the function varies with the innermost loop but not with an outer
-        one, each iteration of the outer loop computes it again. A few multiplications do not
-        justify a buffer, so the result for a cheap function is 0.
+        one, each iteration of the outer loop computes it again. For a cheap function the result is
+        0, because a few multiplications do not justify a buffer.
         """
         work = self._work[node]
         if work < _FUNCTION * self._prices.multiplication or self._adds_up(node):
@@ -533,7 +533,7 @@ class Decider:
     # Kernels that store several values
 
     def _host(self, node: UOp, accesses: Accesses) -> tuple[Group, Index] | None:
-        """Return a group that computes `node` element by element anyway and can also store it."""
+        """Return a group that computes `node` element by element in any case and can store it."""
         if node.op in (Op.SCATTER, Op.CAT, Op.CALL, Op.REGION):
             return None
         seen: dict[Group, list[Index]] = {}

@@ -1,8 +1,9 @@
 """Uses of values in a kernel, as plain data: the operand, its index and its predicate.
 
-Fusion pushes indices from consumers to producers once and records every use; lowering emits the
-record. An index that is itself read from a tensor is recorded as an ELEMENT (node, index): in
-``x[t[i]]``, the index of `x` is ELEMENT(t, i). Lowering replaces the ELEMENT by its value.
+Fusion passes indices from consumers to producers once, and records every use. Lowering generates
+the kernel from this record. If an index is itself read from a tensor, the record has an ELEMENT
+(node, index) for it. For example, in ``x[t[i]]`` the index of `x` is ELEMENT(t, i). Lowering
+replaces the ELEMENT by its value.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ class Use(NamedTuple):
     at : Index
         Index at which the operand is read.
     predicate : UOp or None
-        Predicate under which the operand is read; None is always true.
+        Predicate under which the operand is read. None stands for a predicate that is always true.
     condition : UOp or None
-        Condition that selects this operand: for a movement op, that the element exists; for a
-        CAT, that the index is before the end of this operand.
+        Condition that selects this operand. For a movement op, it is that the element exists. For a
+        CAT, it is that the index is before the end of this operand.
     """
 
     node: UOp
@@ -62,7 +63,7 @@ class Value(NamedTuple):
     predicate : UOp or None
         Predicate that covers all uses of the value.
     uses : tuple of Use
-        Uses of its operands. Empty for a :data:`POINTWISE` op, which uses all operands at the index
+        Uses of the operands. Empty for a :data:`POINTWISE` op: it uses all operands at the index
         and under the predicate of the value itself.
     loops : Index
         For a reduction, the RANGE of each reduced axis, or 0.
@@ -149,7 +150,7 @@ def _parts(
 
 
 def _picked(source: UOp, picks: Sequence[UOp], index: Index, indexer: Indexer) -> Index:
-    """Return the index of `source` that `picks` select; an ELEMENT stands for data that is read."""
+    """Return the index of `source` that `picks` select; an ELEMENT is an index from data."""
     out: list[UOp] = []
     for pick, dim in zip(picks, source.shape, strict=True):
         position = indexer.position(pick, index)
@@ -163,8 +164,9 @@ def _picked(source: UOp, picks: Sequence[UOp], index: Index, indexer: Indexer) -
 def _some_elements(node: UOp, index: Index, indexer: Indexer) -> UOp | None:
     """Return the condition that no axis of `node`, and no loop over it, is empty.
 
-    Return None if that is certain. A value may vary with fewer loops than the index at which it is
-    read. Then it is computed before the other loops begin, even if they are empty.
+    Return None if this is certain. The condition is needed because a value may vary with fewer
+    loops than the index at which it is read. Then it is computed before the other loops begin, even
+    if these have no iterations.
     """
     sizes: dict[UOp, None] = {}
     for dim, position in zip(node.shape, index, strict=True):
@@ -179,7 +181,7 @@ def _some_elements(node: UOp, index: Index, indexer: Indexer) -> UOp | None:
 
 
 def picks_in(roots: Iterable[UOp]) -> list[UOp]:
-    """Return the BOUNDs of ELEMENTs in `roots`: indices that are read from data, inner first."""
+    """Return the BOUNDs of ELEMENTs (indices read from data) in `roots`, inner ones first."""
     return [n for n in toposort(roots) if n.op is Op.BOUND and n.src[0].op is Op.ELEMENT]
 
 

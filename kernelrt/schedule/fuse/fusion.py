@@ -1,11 +1,11 @@
 """Fusion: chooses the values that get a buffer, and the kernels that store them.
 
 Fusion traverses the graph once, consumers first. When it visits a node, it knows all uses of the
-node's value: the kernels, the indices and the predicates. From the cost of these uses it decides
-how the value is computed (:mod:`.decide`). It also records which operands are needed at which
-indices (:mod:`.demand`). One kernel may store several values of the same shape. For example, a
-weight's gradient, its Adam moments and its new value take one pass, as do an activation and its
-operand.
+node's value: the kernels, the indices and the predicates. From the cost of these uses,
+:mod:`.decide` decides how the value is computed. :mod:`.demand` records which operands are needed
+at which indices. One kernel may store several values of the same shape. For example, one pass
+computes a weight's gradient, its Adam moments and its new value, and one pass computes an
+activation and its operand.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Fusion:
     groups : list of Group
         Kernels, producers before consumers.
     home : dict
-        For each stored node, the group after which it is complete.
+        Maps each stored node to the group after which all of the node is stored.
     orders : dict
         Axes, outermost first, of stored nodes that are not row-major.
     decisions : list of Decision
@@ -109,7 +109,7 @@ def called_with(nodes: Iterable[UOp]) -> set[UOp]:
 
 
 def _portions(cat: UOp) -> Iterator[list[tuple[UOp, Dim]]]:
-    """Yield lists of operands of `cat`, with offsets; a list needs at most MOST_PARTS stores."""
+    """Yield lists of operands of `cat`, with offsets. Each list needs at most MOST_PARTS stores."""
     portion: list[tuple[UOp, Dim]] = []
     start: Dim = 0
     stored = 0
@@ -129,7 +129,7 @@ def _just(predicate: UOp | None) -> _Predicates:
 
 
 def _current(requests: _Requests) -> _Requests:
-    """Return `requests` in terms of current groups: merged groups and their loops are replaced."""
+    """Return `requests`, but replace merged groups and their loops by the current ones."""
     for group, _ in requests:
         if group.now() is not group:
             break
@@ -271,7 +271,7 @@ class _Traversal:
     # Kernels that store several values
 
     def _share_value(self, node: UOp, accesses: _Requests) -> None:
-        """Merge independent groups that use `node` at the same index of equal iteration spaces."""
+        """Merge independent groups with equal iteration spaces, if they use `node` at one index."""
         by_index: dict[tuple[Index, Index], list[Group]] = {}
         for group, index in accesses:
             if group.kind == "map" and not group.inside_reduction(index):
@@ -369,7 +369,7 @@ class _Traversal:
         self._descend(node, group, index, None)
 
     def _start(self, node: UOp) -> None:
-        """Start a kernel that stores `node`; several kernels for a SCATTER or a long CAT."""
+        """Start a kernel that stores `node`. A SCATTER or a long CAT gets several kernels."""
         if node.op is Op.CAT:
             for portion in _portions(node):
                 if (group := self._open(node, "cat", node.shape)) is not None:
@@ -393,7 +393,7 @@ class _Traversal:
             self._descend(node, group, group.natural, None)
 
     def _start_given(self, node: UOp) -> None:
-        """Start a call or region, or add `node` to the one that was started for another result."""
+        """Start a call or region. If another result has started it already, add `node` to it."""
         run = node.op is Op.REGION
         key = node.arg.program if run else node.arg.callee, node.src
         known = self._runs.get(key)
@@ -409,7 +409,7 @@ class _Traversal:
                 self._request(operand, (group, (ZERO,) * len(operand.shape)))
 
     def _separate_pad(self, node: UOp) -> UOp | None:
-        """Return the PAD that `node` is or copies; None if its zeros get no STOREs of their own."""
+        """Return the PAD that `node` is or copies; None if its zeros need no separate STOREs."""
         pad = node.src[0] if node.op is Op.CONTIGUOUS else node
         separate = pad.op is Op.PAD and is_static(pad.shape) and node not in self._committed
         return pad if separate and elements(pad.src[0].shape) else None

@@ -97,8 +97,9 @@ class Work(NamedTuple):
     cycles : dict
         Cycles for one element of each node, starting from stored values.
     last : set
-        Elementwise nodes that are the only users of a value that gets its own kernel in any case.
-        That kernel can compute and store such a node, so to store it costs no further launch.
+        Elementwise nodes that are the only user of a value, where the value gets its own kernel in
+        any case. This kernel can compute and store the node as well, so a buffer for the node costs
+        no further launch.
     """
 
     cycles: dict[UOp, float]
@@ -124,17 +125,16 @@ class Prices:
     scalar : int
         Cost of a scalar operation relative to one element of a vector operation.
     parallel : float
-        Minimum cycles for which a reduction to few elements gets its own kernel. The kernel that
-        reads its results can then be split over cores without repeating the reduction.
+        Minimum cycles for which a reduction to few elements gets its own kernel. Then the kernel
+        that reads the results can be divided among cores, and no core repeats the reduction.
     row_byte : float
         Cycles per byte of a buffer whose rows leave the cache before another kernel reads them.
     max_buffer_bytes : int
-        Size in bytes above which a buffer is avoided where possible.
+        Buffers with more bytes than this are avoided where possible.
     shared_bytes : int
-        A shared input of at least this many bytes does not stay in the first-level cache between
-        kernels.
+        Minimum bytes of a shared input that does not stay in the first-level cache between kernels.
     max_reread_bytes : int
-        Maximum bytes of an operand that is read again for every few rows of another one.
+        Maximum bytes of an operand that is read again for every few rows of another operand.
     """
 
     __slots__ = (
@@ -169,7 +169,7 @@ class Prices:
         return self._costs.spec.lanes(local_itemsize(dtype))
 
     def spared(self, dtype: DType) -> float:
-        """Return the cycles per product saved by multiplying `dtype` without widening it."""
+        """Return the cycles that each product saves if `dtype` is multiplied without widening."""
         parts = self._costs.spec.dot(dtype)
         if parts is None:
             return 0.0
@@ -193,7 +193,7 @@ class Prices:
         return per_byte * (_WRITTEN + min(reads, _FAR_READS)) * nbytes
 
     def is_stored(self, pad: UOp, reads: int) -> bool:
-        """Return whether a kernel that stores `pad` pays, for `reads` reads of its elements."""
+        """Return whether to store `pad` by its own kernel, if each element has `reads` reads."""
         count = elements(pad.shape)
         repeated = (reads - count) * self._costs.element(Op.PAD, pad.dtype)
         return repeated > self.launch + self.traffic(count * pad.dtype.itemsize)

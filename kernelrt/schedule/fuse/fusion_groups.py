@@ -61,7 +61,7 @@ class Group:
     natural : tuple of UOp
         The loop, or 0, of each axis of `shape`.
     parts : list
-        For a CAT, the operands that are stored, with their offsets and the loops over them.
+        For a CAT, the operands that the kernel stores, each with its offset and the loops over it.
     roots : dict
         The index at which each stored tensor-level node is stored.
     paddings : dict
@@ -80,13 +80,14 @@ class Group:
     values : dict
         Computation of each (node, index), consumers first.
     held : dict
-        Local array from which each (node, index) is read.
+        Maps (node, index) to the local array from which it is read.
     held_bytes : int
-        Bytes of these arrays.
+        Total bytes of the local arrays.
     filling : frozenset of UOp
-        Loops that fill these arrays.
+        Loops that fill the local arrays.
     reads : dict
-        Predicate that covers all uses of each (stored node, index); None is always true.
+        Maps each (stored node, index) to a predicate that covers all its uses. None stands for a
+        predicate that is always true.
     contractions : frozenset
         Contractions computed inside, as (node, index).
     size : int
@@ -135,7 +136,7 @@ class Group:
         self._note_loops()
 
     def _loops_over(self, dims: Iterable[Dim]) -> Index:
-        """Return new loops, each inside the earlier ones; 0 for an axis of one element."""
+        """Return new loops, each inside the one before. An axis of one element gets 0 instead."""
         out: list[UOp] = []
         for dim in dims:
             if dim == 1:
@@ -214,8 +215,8 @@ class Group:
     def reaches(self, goals: Collection[Group], barren: set[Group] | None = None) -> bool:
         """Return whether this group depends, directly or not, on any of `goals`.
 
-        `barren` contains groups that are known not to. If the result is False, the search adds all
-        groups that it visited.
+        `barren` contains groups that are known to depend on none of the goals. If the result is
+        False, the search adds all groups that it visited.
         """
         seen = {self} if barren is None else {self, *barren}
         stack = [self]
@@ -240,7 +241,7 @@ class Group:
     def absorb(self, other: Group) -> None:
         """Merge `other`, which has the same iteration space, into this group.
 
-        If both groups compute a reduction at the same index, this group's loops for it are kept.
+        If both groups compute the same reduction at the same index, the loops of this group stay.
         """
         other._into = self
         names = other._names
@@ -362,10 +363,10 @@ class Group:
         return at
 
     def rows(self, indices: Sequence[Index], shape: tuple[Dim, ...]) -> list[int] | None:
-        """Return the axes in which `indices` differ, if each index runs over all of those axes.
+        """Return the axes in which `indices` differ, if each index runs over all of these axes.
 
-        Return None if the indices differ in another way, or if the indices of the other axes are
-        not known before the first of these loops begins.
+        Return None if the indices differ in another way. Also return None if the indices of the
+        other axes are not known before the first loop over these axes begins.
         """
         axes: list[int] = []
         walked: set[UOp] = set()
@@ -388,9 +389,9 @@ class Group:
     def row(self, index: Index, shape: tuple[Dim, ...]) -> list[int] | None:
         """Return the axes along which a reduction reads whole rows of a value again and again.
 
-        It reads a row again for each iteration of a loop that the value does not vary with. Return
-        None if there are no such axes or loops, or if the value also varies with a loop inside the
-        reduction's loops.
+        It reads a row again in each iteration of a loop that the value does not vary with. Return
+        None if there are no such axes or no such loop, or if the value varies with a loop inside
+        the reduction's loops as well.
         """
         axes = [a for a, i in enumerate(index) if i in self._frames]
         if any(index[a].src[0] is not as_uop(shape[a]) for a in axes):
@@ -412,7 +413,7 @@ class Group:
     def row_around(self, index: Index, filled: UOp) -> UOp | None:
         """Return the innermost loop around `filled` that `index` does not vary with.
 
-        The loop `filled` fills one row of an array in each iteration of the returned loop.
+        In each iteration of the returned loop, the loop `filled` fills one row of an array.
         """
         outer = self._frames[filled].outer - self.ranges(index)
         return max(outer, key=lambda r: int(r.arg), default=None)
@@ -487,7 +488,7 @@ def outside(index: Index, axes: Container[int]) -> Index:
 def _either(
     a: Value, b: Value, key: Key, inner: AbstractSet[UOp], indexer: Indexer
 ) -> Value:
-    """Merge two records of one node at one index; the predicates of the result cover both."""
+    """Merge two records of one node at one index. The predicates of the result cover both."""
     uses = tuple(
         x._replace(
             predicate=indexer.covering((x.predicate, y.predicate), x.at, x.node.shape, inner)

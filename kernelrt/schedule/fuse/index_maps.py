@@ -164,7 +164,7 @@ class Indexer:
     def parts(self, node: UOp, index: Index) -> list[Step]:
         """Return, for each operand of a CAT, its index and the condition under which it is read.
 
-        The condition of the first operand, and of the last, is a single comparison.
+        For the first and the last operand, the condition is a single comparison.
         """
         axis = node.arg
         position = index[axis]
@@ -235,9 +235,10 @@ class Indexer:
     ) -> UOp | None:
         """Return a predicate that covers all uses of one element of a tensor.
 
-        This is the disjunction of :meth:`either` in most cases. But if several reductions use the
-        element, each under a condition on its own loops, those loops do not exist in the other
-        uses. So these conditions are replaced by the condition that `index` lies in the tensor.
+        In most cases this is the disjunction that :meth:`either` returns. But several reductions
+        may use the element, each under a condition on its own loops, which do not exist in the
+        other uses. So each such condition is replaced by the condition that `index` lies in the
+        tensor.
 
         Parameters
         ----------
@@ -270,7 +271,7 @@ class Indexer:
     def _less(
         self, predicate: UOp | None, loops: AbstractSet[UOp], instead: UOp | None
     ) -> UOp | None:
-        """Return `predicate` with `instead` in place of its conditions on `loops`."""
+        """Return `predicate`, but replace its conditions on `loops` by `instead`."""
         out = instead
         for part in [] if predicate is None else conjuncts(predicate):
             if loops.isdisjoint(self.ranges(part)):
@@ -280,8 +281,8 @@ class Indexer:
     def needed(self, predicate: UOp | None, index: Index) -> UOp | None:
         """Return `predicate` without conditions on loops that `index` does not vary with.
 
-        Over such a loop, the element at `index` is always the same, so it can be read once for all
-        iterations.
+        In all iterations of such a loop, the element at `index` is the same, so it can be read once
+        for all of them.
         """
         if predicate is None:
             return None
@@ -341,8 +342,8 @@ class Indexer:
     def reshape(self, index: Index, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Index:
         """Convert `index` of shape `old` to the index of the same element in shape `new`.
 
-        Axes are matched in groups of equal product, so an axis that the reshape does not change
-        keeps its index.
+        Axes of both shapes are matched in groups of equal product. So if the reshape does not
+        change an axis, the axis keeps its index.
         """
         if old == new:
             return index
@@ -406,7 +407,7 @@ def groups_of_axes(
 
 
 def _groups(old: list[Dim], new: list[Dim]) -> list[tuple[slice, slice]]:
-    """Pair groups of axes of two shapes without axes of size 1, as slices; see above."""
+    """Pair groups of axes of two shapes as slices; see :func:`groups_of_axes`."""
     out: list[tuple[slice, slice]] = []
     i = j = 0
     while i < len(old) or j < len(new):

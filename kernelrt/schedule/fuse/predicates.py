@@ -1,7 +1,7 @@
 """Predicates under which an element exists, and unions of predicates.
 
-A predicate is a conjunction of comparisons, most of which bound one sum of loop indices by a
-number. So it is a box: an interval for each sum, and a set of other comparisons.
+A predicate is a conjunction of comparisons. Most of these compare a sum of loop indices with a
+number. So a predicate is a *box*: an interval for each such sum, and a set of other comparisons.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def conjuncts(predicate: UOp) -> list[UOp]:
 
 
 def united(predicates: Sequence[UOp]) -> list[list[UOp]]:
-    """Return predicates whose union is that of `predicates`, each as a list of its comparisons.
+    """Return predicates with the same union as `predicates`, each as a list of comparisons.
 
-    A predicate that another one covers is dropped. Two predicates are merged if their union is a
-    box. An empty list of comparisons stands for a predicate that always holds.
+    If one predicate covers another, the other is dropped. If the union of two predicates is a box,
+    they are merged. An empty list of comparisons stands for a predicate that always holds.
     """
     boxes = [_box(predicate) for predicate in predicates]
     if len(boxes) > _MOST:
@@ -173,7 +173,7 @@ def _alike(a: _Box, b: _Box, at: _Sum) -> bool:
 
 
 def _touches(low: _Bound, high: _Bound) -> bool:
-    """Return whether no integer lies between an upper bound and a lower one."""
+    """Return whether no integer lies between an upper bound and the next lower bound."""
     return low is None or high is None or low[0] <= high[0] + 1
 
 

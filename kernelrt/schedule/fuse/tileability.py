@@ -32,8 +32,8 @@ Accesses = Mapping[tuple[Group, Index], "UOp | None"]
 def untiled(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str | None:
     """Return why a contraction that is fused into its users could not use a register tile.
 
-    Return None if it could. Without a tile it loads both operands for each product, and vectors do
-    not run along its results.
+    Return None if it could. Without a register tile, a contraction loads both operands for each
+    product, and its vectors do not run along its results.
     """
     if all(_fills(node, group, index, orders) for group, index in accesses):
         return None
@@ -51,8 +51,8 @@ def untiled(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str |
 def across(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str | None:
     """Return why the terms of a fused sum would be loaded one by one; None if they would not.
 
-    They are loaded one by one if neighbors in memory are terms of different sums, and vectors run
-    along another axis than these sums.
+    This happens if neighbors in memory are terms of different sums, while vectors run along another
+    axis.
     """
     axis = _side_by_side(node, orders) if node.op is Op.REDUCE_AXIS else None
     if axis is None:
@@ -65,7 +65,8 @@ def across(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str | 
 def _fills(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -> bool:
     """Return whether a contraction fills contiguous rows of an array for another contraction.
 
-    Such a contraction is tiled, too. So its own kernel would only gain the packing of operands.
+    Such a contraction is tiled as well, so its own kernel would have one advantage only: it packs
+    the operands.
     """
     axis = innermost(node, None)
     if axis is None or node in orders or not group.fills(index):
@@ -79,8 +80,8 @@ def _fills(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -
 def runs_along(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -> bool:
     """Return whether vectors in the stores of `group` run along a contraction's contiguous axis.
 
-    Neighboring stored elements must be neighbors along that axis of the contraction's results, and
-    there must be enough of them to fill a vector.
+    Two conditions must hold. Neighboring stored elements are neighbors along this axis of the
+    contraction's results. And they fill a vector.
     """
     order = orders.get(node)
     axis = innermost(node, order)
@@ -127,9 +128,9 @@ def made_of(node: UOp) -> list[UOp]:
 def turned(contraction: UOp, orders: Mapping[UOp, Order]) -> int:
     """Return the bytes of a contraction's operands that are not contiguous along its results.
 
-    Operands that do not vary along the contiguous axis of the results do not count. The others are
-    packed into panels if the contraction has its own kernel. If it fills rows of a local array,
-    nothing is packed, and it reads a copy of them instead.
+    Operands that do not vary along the contiguous axis of the results do not count. If the
+    contraction has its own kernel, the kernel packs the other operands into panels. If it fills
+    rows of a local array, nothing is packed, and it reads copies of these operands instead.
     """
     nbytes = 0
     along = innermost(contraction, orders.get(contraction))
@@ -155,7 +156,7 @@ def lying_along(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
 
 
 def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
-    """Return the axis of a reduction's results along which its operand is contiguous.
+    """Return the axis of a reduction's results along which the operand is contiguous.
 
     Return None if the operand's contiguous axis is reduced or unknown.
     """

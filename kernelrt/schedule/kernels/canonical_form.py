@@ -1,7 +1,7 @@
 """Canonical form of a kernel: canonical loops and numbered buffers.
 
-Kernels that differ only in the buffers they access have the same form, which is computed once. So
-it takes about as long to schedule an unrolled training loop as to schedule one of its steps.
+If kernels differ only in the buffers that they access, they have the same form, which is computed
+once. So to schedule an unrolled training loop takes about as long as to schedule one of its steps.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Forms:
     indexer : Indexer
         Index arithmetic.
     keep : collection of UOp
-        BUFFERs that the caller may move to other memory. A form does not use a Part of them.
+        BUFFERs that the caller may move to other memory. No form uses a Part of such a BUFFER.
     """
 
     def __init__(self, indexer: Indexer, keep: Collection[UOp]) -> None:
@@ -139,7 +139,7 @@ def _filled(slot: UOp, meant: Mapping[UOp, UOp]) -> UOp:
 def _with_parts(stores: Sequence[UOp], whole: Collection[UOp]) -> list[UOp]:
     """Replace each BUFFER that is read only in part by a BUFFER of that part.
 
-    Kernels that differ only in the part they read then share one form.
+    Then kernels that differ only in the part that they read share one form.
     """
     nodes = toposort(stores)
     accesses: dict[UOp, list[UOp]] = {}

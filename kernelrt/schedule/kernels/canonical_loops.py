@@ -1,10 +1,10 @@
 """Canonical form of the loops of a kernel.
 
 A reshape leaves divisions and remainders of a loop index in the index expressions. They vanish if
-that loop is split into two, by the divisor. Adjacent loops are merged if each access steps through
-memory as if they were one loop; so an elementwise kernel is a single flat loop. Finally, loops are
-numbered in the order in which the kernel's expressions use them, so that equal computations become
-the same node.
+this loop is split into two loops at the divisor. Adjacent loops are merged if each access steps
+through memory as if they were one loop. So an elementwise kernel is a single flat loop. Finally,
+loops are numbered in the order in which the kernel's expressions use them, so that equal
+computations become the same node.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Loops:
     # Splitting
 
     def split(self, *, may: bool) -> bool:
-        """Split loops whose index is divided by a factor of their size. Return whether any was."""
+        """Split loops whose index is divided by a factor of their size; return whether it did."""
         factors: dict[UOp, int] = {}
         self._nodes = list(toposort(self.stores))
         for node in self._nodes:
@@ -107,7 +107,7 @@ class _Loops:
         self._rebuild(values, loops)
 
     def _rebuild(self, values: Mapping[UOp, UOp], loops: Mapping[UOp, tuple[UOp, ...]]) -> None:
-        """Replace RANGEs: in expressions by `values`, in lists of loops by `loops`."""
+        """Replace RANGEs by `values` in expressions, and by `loops` in lists of loops."""
         done: dict[UOp, UOp] = dict(values)
         pure: set[UOp] = {n for n in done.values() if _is_pure(n)}
         simplify = self._indexer.simplify
@@ -214,7 +214,7 @@ class _Accesses:
     def runs(self, nest: Sequence[UOp]) -> list[list[UOp]]:
         """Group adjacent loops of `nest`, outermost first, that can be merged into one loop.
 
-        They can if every access steps through memory as if they were one loop.
+        Loops can be merged if every access steps through memory as if they were one loop.
         """
         out: list[list[UOp]] = []
         for loop in nest:

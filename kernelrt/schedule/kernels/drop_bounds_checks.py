@@ -1,9 +1,10 @@
 """Bounds-check elimination: drops checks that an earlier kernel has already made.
 
-A write that outlives the run waits for everything that may fail. In a training step, the gradient
-of an embedding lookup comes last and checks the same indices as the lookup. So all weight updates,
-and all gradients that they need, would wait for it. But the gradient runs after the lookup, whose
-checks then have passed. So the gradient's own checks cannot fail, and are dropped.
+If a write outlives the run, it waits for everything that may fail. In a training step, the gradient
+of an embedding lookup comes last, and it checks the same indices as the lookup. So all weight
+updates, and all gradients that they need, would wait for this gradient. But it runs after the
+lookup, whose checks have passed by then. So the checks of the gradient cannot fail, and are
+dropped.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ def _stored(drafts: Sequence[UnscheduledItem]) -> dict[UOp, UOp]:
 def _checked(u: UOp, stored: Mapping[UOp, UOp]) -> _Check | None:
     """Return what a BOUND checks; None unless it depends on elements at a single address.
 
-    If an element is computed from elements of other buffers at the same address, its computation
-    is inserted. For example, a stored index may be the result of adding the size to negative
-    indices.
+    An element may be computed from elements of other buffers at the same address. Then the
+    computation replaces the element. For example, a stored index may be an index to which the size
+    was added if it was negative.
     """
     index, size = u.src[:2]
     address = _address(index)

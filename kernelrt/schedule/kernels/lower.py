@@ -1,8 +1,9 @@
 """Lowers the record of a fusion group to STOREs over RANGEs.
 
 The record (:mod:`kernelrt.schedule.fuse.demand`) lists each value to compute, with its operands and
-their indices. So lowering need not derive any index. A stored value becomes a LOAD at its address.
-An ELEMENT (an index that is read from data) is replaced by the value of that index.
+their indices. So lowering does not compute indices itself. A stored value becomes a LOAD at its
+address. An ELEMENT, which stands for an index that is read from data, is replaced by the value of
+the index.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class _Lowering:
         self._checked: dict[UOp, frozenset[UOp]] = {}
 
     def stores(self) -> list[UOp]:
-        """Return the STORE nodes."""
+        """Return the STORE nodes of the kernel."""
         group = self._group
         done = self._done
         for key in reversed(group.values):  # operands first
@@ -344,7 +345,7 @@ class _Lowering:
         return self._guarded(self._operand(value.uses[-1]), picks)
 
     def _guarded(self, value: UOp, picks: Iterable[UOp]) -> UOp:
-        """Return `value` with BOUNDs for those checks of `picks` that it does not contain yet."""
+        """Return `value` with BOUNDs for the checks of `picks` that it lacks."""
         missing = frozenset().union(*map(self._checks, picks)) - self._checks(value)
         if not missing:
             return value
@@ -386,9 +387,9 @@ class _Lowering:
 
 
 def _some_elements(node: UOp, index: Index, pick: UOp) -> UOp | None:
-    """Return the condition that `node` has any element; None if its own loops imply it.
+    """Return the condition that `node` has an element; None if its own loops imply this.
 
-    A value that does not vary with a loop is computed before that loop, so even if the loop has no
+    If a value does not vary with a loop, it is computed before the loop, even if the loop has no
     iterations.
     """
     sizes: dict[UOp, None] = {}

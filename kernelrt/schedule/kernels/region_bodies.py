@@ -2,8 +2,8 @@
 
 A body is scheduled as a graph that reads and writes *ports*: buffers whose addresses are set for
 each iteration. The new value of a carry (a loop variable) replaces the old one, in place where that
-is safe. Each stacked output (one row for each iteration) has a port of its own, whose address
-advances each iteration. So every iteration runs the same kernels.
+is safe. A stacked output has one row for each iteration. It has its own port, whose address
+advances in each iteration. So every iteration runs the same kernels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Run(NamedTuple):
     ports : tuple of PortUse
         Bindings of ports to slots.
     given : tuple of int or None
-        For each result slot, the index of the node it holds; None for a carry that no node reads.
+        For each result slot, the index of the node whose value the slot holds; None for a carry
+        that no node reads.
     operands : tuple of int
         For each operand slot, the index of the operand.
     copies : tuple of (int, int)
@@ -112,9 +113,9 @@ def _loop(loop: Loop, nodes: Sequence[UOp]) -> Run:
 
 
 def _alive(loop: Loop, wanted: set[int], rows: Sequence[UOp]) -> tuple[set[int], list[int]]:
-    """Return the numbers of the ports that are read, and of the carries that are computed.
+    """Return the numbers of the ports to read, and of the carries to compute.
 
-    These are all that the `wanted` carries and the stacked outputs `rows` depend on.
+    The `wanted` carries and the stacked outputs `rows` depend on these only.
     """
     number = {p: k for k, p in enumerate(loop.ports)}
     todo = sorted(wanted | ({0} if loop.conditional else set()))

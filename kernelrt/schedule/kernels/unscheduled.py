@@ -71,7 +71,7 @@ class KernelDraft:
         return self._renamed.get(access.src[0], access.src[0])
 
     def stores_to(self, buffer: UOp) -> list[UOp]:
-        """Return the STOREs to `buffer`; there are several if it holds a CAT or a PAD."""
+        """Return the STOREs to `buffer`. There are several if `buffer` holds a CAT or a PAD."""
         return [s for s in self.stores if self.buffer_of(s) is buffer]
 
     def loads_of(self, buffer: UOp) -> list[UOp]:
@@ -138,8 +138,8 @@ class CallDraft:
     group : Group
         Fusion group that the call was made from.
     node : UOp
-        The CALL in the tensor graph. If the function has several results, the graph has a CALL for
-        each; this is any one of them.
+        The CALL in the tensor graph. If the function has several results, the graph has one CALL
+        for each result, and `node` is any of them.
     buffers : list of UOp
         BUFFERs of the results, then of the operands.
     renewed : set of UOp

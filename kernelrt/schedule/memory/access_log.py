@@ -30,9 +30,9 @@ class Span:
     writer : int
         The item that wrote the bytes last; -1 for none.
     value : Intermediate, int or None
-        Content: an Intermediate, or the number of the commit that wrote it.
+        Content of the bytes: an Intermediate, or the number of the commit that wrote them.
     readers : tuple or None
-        Items that have read this content.
+        Items that have read the content since it was written.
     """
 
     __slots__ = ("readers", "start", "stop", "value", "writer")
@@ -53,7 +53,7 @@ class Storage:
         self._spans: list[Span] = []
 
     def spans(self, start: int, stop: int) -> list[Span]:
-        """Return the spans from `start` to `stop`. Spans are cut so that none extends beyond."""
+        """Return the spans from `start` to `stop`. Spans that extend beyond are cut."""
         first, last = self._between(start, stop)
         return self._spans[first:last]
 

@@ -48,9 +48,9 @@ def plan_arena(
 ) -> tuple[dict[Intermediate, int], int]:
     """Assign an arena offset to each intermediate.
 
-    An intermediate reuses the bytes of another one only if every item that uses the new one
-    depends, directly or not, on all items that use the old one. So items may run in any order that
-    the dependencies allow, or at the same time.
+    An intermediate may reuse the bytes of an older one on one condition: each item that uses it
+    depends, directly or indirectly, on all items that use the older one. So items may run in any
+    order that the dependencies allow, or at the same time.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def plan_arena(
     deps : sequence of sequence of int, or None
         For each item, the items that it waits for; None if items run one after the other.
     keep : collection of Intermediate
-        Intermediates to leave out of the arena, as they have their own storage.
+        Intermediates that are not in the arena, because they have their own storage.
     reuse : bool
         Whether several intermediates may share bytes.
 
@@ -114,9 +114,9 @@ def _begin(
     users: Mapping[Intermediate, Sequence[int]],
     deps: Sequence[Sequence[int]],
 ) -> list[list[int]]:
-    """Return, for each intermediate, its users that do not wait for another user of it.
+    """Return, for each intermediate, the users that wait for no other user of the intermediate.
 
-    There is more than one if several items each write a part of the intermediate.
+    An intermediate has several such users if several items write a part of it each.
     """
     out: list[list[int]] = []
     for holder in ordered:
@@ -162,7 +162,7 @@ def _followers(begin: Sequence[Sequence[int]], deps: Sequence[Sequence[int]]) ->
 def _joined(idle: Sequence[_Idle], number: int) -> list[_Idle]:
     """Merge adjacent free ranges that the same intermediates may use.
 
-    Only intermediates from `number` on count; the others have their offsets already.
+    Intermediates before `number` have their offsets already, so they do not count.
     """
     out: list[_Idle] = []
     for start, stop, after in idle:

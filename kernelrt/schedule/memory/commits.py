@@ -1,8 +1,8 @@
 """Commits: writes to state that outlives the plan, in place if that is safe.
 
-Every commit starts as a copy after all other items, which is always correct. If possible, the
-commit is then merged into the kernel that computes the value: the kernel writes the target itself,
-without a copy. This requires three things:
+At first, every commit is a copy that runs after all other items. This is always correct. If
+possible, the commit is then merged into the kernel that computes the value: the kernel writes the
+target itself, and the copy is dropped. This requires three things:
 
 - The kernel cannot fail, and no kernel that can fail has to run after it. (A run that raises must
   leave all state unchanged.)
@@ -92,7 +92,7 @@ def settle(
     commits : sequence of Commit
         Commits in the caller's order.
     outputs : set of UOp
-        BUFFERs that the caller keeps, so that a commit target cannot replace them.
+        BUFFERs that the caller keeps. A commit target cannot replace such a BUFFER.
     where : Extents
         Known byte ranges.
 
@@ -150,7 +150,7 @@ class _Settling:
         return self._where[a].meets(self._where[b])
 
     def _committing(self, target: UOp) -> list[int]:
-        """Return the numbers of the commits that change any byte of `target`."""
+        """Return the numbers of the commits that write at least one byte of `target`."""
         return self._targets.writers(self._where[target])
 
     def _draft(self, n: int) -> UnscheduledItem:

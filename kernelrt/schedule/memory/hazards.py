@@ -1,7 +1,7 @@
-"""Hazards: the one source of dependencies between memory accesses.
+"""Hazards: all dependencies between memory accesses are computed in this module.
 
-An access is a byte range. Two accesses conflict if their ranges overlap and one of them writes.
-Views of a buffer share its storage; every intermediate is its own storage.
+An access is a byte range. Two accesses conflict if their ranges overlap and at least one of them
+writes. Views of a buffer share its storage. Each intermediate is a storage of its own.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class AccessMap:
         return out
 
     def forget_covered(self, writes: Iterable[ByteRange]) -> None:
-        """Drop accesses to bytes in `writes`; later items wait for the item that writes them."""
+        """Drop accesses to bytes in `writes`: later items wait for the item that writes these."""
         for region in writes:
             self._reads.drop_covered(region)
             self._writes.drop_covered(region)
@@ -94,10 +94,11 @@ class Access:
     Attributes
     ----------
     reads, writes : sequence of ByteRange
-        Byte ranges that the item may read, and that it may write. A range in `writes` may also be
-        read, since a write conflicts with everything that a read conflicts with.
+        Byte ranges that the item may read, and byte ranges that it may write. The item may read
+        ranges in `writes`, too, because a write conflicts with everything that a read conflicts
+        with.
     fails : bool
-        Whether the item may fail, which ends the run with an error.
+        Whether the item may fail. A failure ends the run with an error.
     lasts : bool
         Whether the item writes memory that a failing run must leave unchanged.
     """

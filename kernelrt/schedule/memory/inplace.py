@@ -16,7 +16,7 @@ __all__ = ["reads_beside"]
 def reads_beside(
     stores: Sequence[UOp], loads: Collection[UOp], written: Sequence[UOp]
 ) -> str | None:
-    """Return why a kernel could overwrite an element before it reads it; None if it never does.
+    """Return why a kernel could overwrite an element before it reads it; None if it cannot.
 
     Parameters
     ----------

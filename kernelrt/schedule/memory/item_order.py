@@ -19,8 +19,8 @@ __all__ = ["execution_order"]
 def execution_order(graph: Graph) -> list[UnscheduledItem]:
     """Return the drafts of `graph` in topological order.
 
-    Of the drafts that are ready, the next one is the draft after which the fewest bytes of
-    intermediates are alive. Ties go to the draft that was created first.
+    Several drafts may be ready. The next one is the draft after which the fewest bytes of
+    intermediates are alive; of equal ones, the draft that was created first.
     """
     alive = [n for n, draft in enumerate(graph.drafts) if draft is not None]
     waiting = dict.fromkeys(alive, 0)

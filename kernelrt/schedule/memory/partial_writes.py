@@ -1,12 +1,12 @@
 """Merges chains of partial writes to a tensor.
 
-In the graph, an assignment to a part of a tensor is a WHERE over the whole tensor: inside the part
-it selects the assigned value, padded to the tensor's shape, elsewhere the old value. Likewise, the
-gradient of a tensor whose parts are read is a sum of zero-padded parts. So a Python loop over n
-rows makes n WHEREs or n sums, each over n rows. This pass records where the elements of each new
-value of such a tensor (a *version*) come from. A read of a part then uses the value that was
-written there. The whole tensor is assembled once, with one CAT, which has as many parts as the loop
-has steps.
+In the graph, an assignment to a part of a tensor is a WHERE over the whole tensor. Inside the part
+it selects the assigned value, which is padded to the tensor's shape. Elsewhere it selects the old
+value. Likewise, if parts of a tensor are read, its gradient is a sum of zero-padded parts. So a
+Python loop over n rows makes n WHEREs or n sums, each over n rows. This pass records where the
+elements of each new value of such a tensor (a *version*) come from. A read of a part then uses the
+value that was written there. The whole tensor is assembled once, with one CAT, which has as many
+parts as the loop has steps.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FEW: Final = 8
 class _Span(NamedTuple):
     """A range of elements of a tensor that are contiguous in row-major order.
 
-    `start` and `stop` count elements over the axes from `axis` to the last one before a dynamic
-    axis. The range contains all elements along all other axes.
+    `start` and `stop` count elements over several axes: from `axis` to the last one before a
+    dynamic axis. Along all other axes, the range contains all elements.
     """
 
     axis: int
@@ -54,9 +54,10 @@ class _Change(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """Source of a range of elements: element p of the version is element p - `begin` of `node`.
+    """Source of a range of elements. Element p of the version is element p - `begin` of `node`.
 
-    Change number `step` wrote the range. Each later change that is a sum adds zero to it.
+    `step` is the number of the change that wrote the range. Later changes that are sums add zero to
+    it.
     """
 
     node: UOp
@@ -103,8 +104,8 @@ class _Version(NamedTuple):
 def concatenate_assigned(roots: Sequence[UOp]) -> list[UOp]:
     """Rewrite graphs so that each partially written tensor is assembled once.
 
-    Values do not change. Zero is still added to elements outside all parts of a sum, as the
-    original sum did: this turns -0.0 into 0.0.
+    Values do not change. The original sum adds zero to the elements outside all its parts, which
+    turns -0.0 into 0.0. So the new graph adds zero to them as well.
 
     Parameters
     ----------
@@ -145,7 +146,7 @@ def _assignment(node: UOp) -> _Change | None:
 
 
 def _sum(node: UOp, known: dict[UOp, _Change]) -> _Change | None:
-    """Return the change that `node` is if it adds a few zero-padded parts to a value, else None."""
+    """If `node` adds a few zero-padded parts to a value, return this change; otherwise None."""
     for base, value in (node.src, node.src[::-1]):
         parts = _parts_among_zeros(value, known)
         if parts is not None and all(s.axis == parts[0][0].axis for s, _ in parts):
@@ -428,14 +429,14 @@ def _joined(parts: Sequence[_Part], span: _Span, shape: tuple[Dim, ...], added: 
 
 
 def _behind(shape: tuple[Dim, ...], axis: int) -> int:
-    """Return by how many elements of a span one step along `axis` advances."""
+    """Return how many elements of a span one step along `axis` skips."""
     return prod(_known_axes(shape, axis)[1:])
 
 
 def _grouped(
     shape: tuple[Dim, ...], axis: int, bounds: Sequence[int]
 ) -> tuple[tuple[Dim, ...], int]:
-    """Merge axes of `shape`, from `axis` on, so that `bounds` are element bounds of the new axis.
+    """Merge axes of `shape`, from `axis` on, so that `bounds` are bounds of whole elements.
 
     As few axes as possible are merged.
 

@@ -28,9 +28,9 @@ def verify_steps(
 ) -> None:
     """Check the order of steps and the arena offsets of their intermediates.
 
-    - Of two steps that touch the same bytes, one of them writing, the later waits for the earlier.
-      This includes arena bytes that several intermediates share.
-    - The bytes that a step reads of an intermediate were written, and not overwritten since.
+    - If two steps touch the same bytes, and one of them writes, the later step waits for the
+      earlier one. This includes arena bytes that several intermediates share.
+    - If a step reads bytes of an intermediate, these were written, and not overwritten since.
     - Steps that may fail run before all writes to memory that a failing run must leave unchanged.
 
     :func:`~kernelrt.schedule.memory.verify_schedule.verify_schedule` checks more rules for the

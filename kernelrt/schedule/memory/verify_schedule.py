@@ -1,10 +1,10 @@
 """Schedule verifier.
 
-The verifier visits the items once, in order. For each byte it logs the last writer, and the reads
-since then. Intermediates are logged at their arena addresses, so the log describes memory as it
-will be at run time. Every byte that is read must hold the expected value, and every access must
-wait for the earlier accesses that conflict with it. So the verifier finds a missing dependency even
-if the items happen to be listed in a correct order.
+The verifier visits the items once, in order. For each byte it logs the last write, and the reads
+since then. It logs intermediates at their arena addresses, so the log describes memory as it is at
+run time. Every byte that is read must hold the expected value, and every access must wait for the
+earlier accesses that conflict with it. So the verifier finds a missing dependency even if the items
+happen to be listed in a correct order.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ def verify_schedule(
 ) -> None:
     """Check a schedule.
 
-    - An item reads data from before the run, or data written by an item that it waits for. Readers
-      of the old content of a commit target run before the commit, readers of the new content
-      after it.
+    - An item reads data from before the run, or data that was written by an item for which it
+      waits.
+    - Items that read the old content of a commit target run before the commit. Items that read the
+      new content run after it.
     - An intermediate is read only after all of it is written, and not by an item that writes it.
-    - Of two items that touch the same bytes, one of them writing, the later waits for the earlier.
-      This includes arena bytes that several intermediates share.
+    - If two items touch the same bytes, and one of them writes, the later item waits for the
+      earlier one. This includes arena bytes that several intermediates share.
     - A kernel may read memory that it writes, but only the element that it is about to write.
     - Each commit writes its target once. Where targets overlap, the last commit wins. No other
       memory that outlives the plan is written.
@@ -288,7 +289,7 @@ class _Verifier:
             self._write(k, slot, item.buffers[slot])
 
     def _region(self, k: int, item: RegionItem) -> None:
-        """Check a region: its ports lie inside its buffers, and it writes all its outputs."""
+        """Check that a region's ports lie inside its buffers, and that it writes all outputs."""
         if item.may_fail != any(map(fails, item.bodies)):
             self._fault(k, f"may_fail is {item.may_fail}, but its bodies imply the opposite")
         trip_count = item.trip_count

@@ -40,9 +40,9 @@ def is_row_major(node: UOp, order: Order) -> bool:
 
 
 def free_contractions(roots: Sequence[UOp]) -> list[UOp]:
-    """Insert a copy after each contraction that is an output, so that its order is free.
+    """Insert a copy after each contraction that is an output, so that it may have any order.
 
-    The copy is row-major, and the contraction itself may be stored in another order, if that gains
+    The copy is row-major, so the contraction itself may be stored in another order, if this saves
     more than the copy costs. For example, the gradient of a convolution's filters has rows of only
     three elements, too few for a vector. If the contraction stays row-major, no copy is made.
     """
@@ -101,8 +101,8 @@ def _followed(nodes: Sequence[UOp], fixed: Container[UOp]) -> set[UOp]:
 def _walked_by_channel(shares: Mapping[UOp, _Shares]) -> set[UOp]:
     """Return the contractions whose results depthwise convolutions read.
 
-    In a depthwise convolution, each axis of one operand is also an axis of the other. It sums over
-    windows of one channel, so it reads along the rows of that channel.
+    In a depthwise convolution, each axis of one operand is also an axis of the other. The
+    convolution sums over windows of one channel, so it reads along the rows of this channel.
     """
     found: set[UOp] = set()
     for node, (left, right, common) in shares.items():
@@ -113,9 +113,10 @@ def _walked_by_channel(shares: Mapping[UOp, _Shares]) -> set[UOp]:
 
 
 class _Shares(NamedTuple):
-    """Axes of a contraction's result, by the operands that vary along them.
+    """Axes of a contraction's result, divided by which operands vary along them.
 
-    `left` and `right` have the axes of only one operand, `common` those of both.
+    Along `left` only the first operand varies, along `right` only the second, and along `common`
+    both.
     """
 
     left: frozenset[int]
@@ -144,9 +145,9 @@ def _contraction(
     """Return the memory order of a contraction's result, or None for row-major.
 
     If rows are too short to fill vectors, the longest axis that belongs to only one operand becomes
-    the innermost one. Rows of at least one vector stay innermost, unless the node is `free`: a
-    reader would otherwise read across rows. The order `inherited` from the operands is kept if its
-    innermost axis belongs to both operands, so that vectors run along it.
+    the innermost axis. Rows of at least one vector stay innermost, so that readers do not read
+    across rows, unless the node is `free`. If the innermost axis of the order `inherited` from the
+    operands belongs to both operands, this order is kept, so that vectors run along this axis.
     """
     rank = len(node.shape)
     if not rank:
@@ -177,7 +178,7 @@ def _filled(extent: int) -> float:
 
 
 def varying(operand: UOp, index: Index, indexer: Indexer) -> set[UOp]:
-    """Return the loops in `index` with which the element of `operand` at `index` varies."""
+    """Return the loops in `index` that change the element of `operand` at `index`."""
     _, index = _below(operand, index, None, indexer)
     return {loop for i in index for loop in indexer.ranges(i)}
 

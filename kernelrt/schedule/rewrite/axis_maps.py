@@ -1,7 +1,8 @@
 """Maps axes of a value through views, and finds the axis that is contiguous in memory.
 
-All passes that follow a value through movement ops, up or down, use this module. Axes are followed
-by labels that the caller chooses, such as the axes of a matrix; None labels an axis to ignore.
+All passes that follow a value through movement ops, in either direction, use this module. The
+caller labels the axes, for example as the axes of a matrix, and the labels are followed. The label
+None marks an axis to ignore.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def innermost(node: UOp, order: Order | None) -> int | None:
 
 
 def core_of(node: UOp) -> tuple[UOp, list[UOp]]:
-    """Return the node below reshapes, expands and permutes, and these steps, lowest first."""
+    """Return the node below reshapes, expands and permutes, and these nodes, lowest first."""
     steps: list[UOp] = []
     while node.op in AXES:
         steps.append(node)
@@ -79,7 +80,7 @@ def axes_below(step: UOp, axes: Sequence[L | None]) -> list[L | None]:
 
 
 def varying_axes(node: UOp) -> set[int]:
-    """Return the axes of `node` along which its elements may differ (not broadcast axes)."""
+    """Return the axes of `node` along which elements may differ, which are not broadcast."""
     if node.op not in _FOLLOWED:
         return {k for k, n in enumerate(node.shape) if n != 1}
     shape, below = node.src[0].shape, varying_axes(node.src[0])
@@ -101,8 +102,9 @@ def lying(
 ) -> tuple[L | None, set[L]]:
     """Return the label of the axis along which `node` is contiguous, and all labels it varies with.
 
-    `node` may be a chain of movement ops: the memory is that of the stored value below. `axes` has
-    the labels of the axes of `node`, `orders` the memory orders of values that are not row-major.
+    If `node` is a chain of movement ops, the memory is that of the stored value below it. `axes`
+    has the labels of the axes of `node`. `orders` has the memory orders of values that are not
+    row-major.
     """
     varies = {label for k in varying_axes(node) if (label := axes[k]) is not None}
     while node.op in _FOLLOWED:

@@ -1,6 +1,6 @@
 """Blocked statistics: computes sums over rows from sums over blocks of the rows.
 
-The sum over a block about one shift `m` determines its sum about another shift `c`:
+If the sum over a block is known for one shift `m`, it can be computed for any other shift `c`:
 
     sum(exp(u - c))   = exp(m - c) * sum(exp(u - m))
     sum(u - c)        = sum(u - m) + n * (m - c)
@@ -46,12 +46,12 @@ class Walk(NamedTuple):
 
 
 class Shifted(NamedTuple):
-    """The terms of a sum: ``exp(u - c)``, ``u - c`` or ``(u - c) ** 2``.
+    """The terms of a sum, which are ``exp(u - c)``, ``u - c`` or ``(u - c) ** 2``.
 
     Attributes
     ----------
     op : Op
-        EXP, SUB or MUL, for these three.
+        EXP for ``exp(u - c)``, SUB for ``u - c``, and MUL for ``(u - c) ** 2``.
     row : UOp
         The value `u`.
     shift : UOp
@@ -86,7 +86,7 @@ class _Piece(NamedTuple):
         return tuple(1 if a in self.within else d for a, d in enumerate(self.value.shape))
 
     def sum_of(self, x: UOp, reducer: Op, *, stored: bool) -> UOp:
-        """Reduce `x` to one number for each block; `stored` tells whether these are stored."""
+        """Reduce `x` to one number for each block. If `stored` is true, the numbers are stored."""
         out = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (reducer, self.within))
         out = UOp(Op.CONTIGUOUS, x.dtype, (out,)) if stored else out
         return reshaped(out, self.kept)

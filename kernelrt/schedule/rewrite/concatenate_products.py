@@ -1,9 +1,9 @@
 """Rewrites a sum of contractions as one contraction of concatenated operands.
 
 If every step of a sequence uses a weight, the weight's gradient is a sum with one contraction for
-each step. If the operands of these contractions are concatenated, it is one contraction, whose code
-does not grow with the number of steps. Operands are concatenated below movement ops, so that slices
-of a sequence become the sequence itself.
+each step. This pass concatenates the operands of these contractions. Then the gradient is one
+contraction, whose code does not grow with the number of steps. Operands are concatenated below
+movement ops, so that the slices of a sequence become the sequence itself.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def concatenate_products(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
 
 
 def _adds_sums(node: UOp) -> bool:
-    """Return whether `node` reduces, by a sum, an ADD of floats that are not narrow."""
+    """Return whether `node` is a sum over the elements of an ADD of floats that are not narrow."""
     if node.op is not Op.REDUCE_AXIS or node.arg[0] is not Op.ADD:
         return False
     x = node.src[0]
@@ -66,7 +66,7 @@ def _adds_sums(node: UOp) -> bool:
 
 
 def _add_products(roots: Sequence[UOp]) -> bool:
-    """Return whether any node reduces, by a sum, an ADD that has a product among its terms."""
+    """Return whether any node is a sum over the elements of an ADD that has a product as a term."""
     among: set[UOp] = set()
     for node in toposort(roots):
         if node.op is Op.MUL or (node.op is Op.ADD and not among.isdisjoint(node.src)):
@@ -112,7 +112,7 @@ def _wanted_in_part(nodes: Sequence[UOp]) -> set[UOp]:
 def _terms(root: UOp, users: Counter[UOp]) -> list[UOp]:
     """Return the terms of a chain of ADDs, in order.
 
-    An ADD that has other users is a term itself.
+    If an ADD in the chain has other users, it is itself a term.
     """
     out: list[UOp] = []
     stack = [root]
@@ -134,7 +134,7 @@ class _Joins:
         self.made: set[UOp] = set()
 
     def products(self, node: UOp, terms: list[UOp]) -> UOp | None:
-        """Merge the contractions among `terms` of `node`; return None if that does not pay."""
+        """Merge the contractions among `terms` of `node`; return None if this saves nothing."""
         like = [t for t in terms if self._contracts(node, t)]
         if len(like) < 2:
             return None
@@ -155,7 +155,7 @@ class _Joins:
         return _with_rest(node, joined, terms, like)
 
     def others(self, node: UOp, terms: list[UOp]) -> UOp | None:
-        """Rewrite `node` as one sum over a concatenation that a merged contraction reads anyway.
+        """Rewrite `node` as one sum over a concatenation that a merged contraction reads already.
 
         Return None if there is no such concatenation.
         """
@@ -173,7 +173,7 @@ class _Joins:
         return contraction_reuse(UOp(Op.REDUCE_AXIS, node.dtype, (term,), node.arg)) > 0
 
     def _copy(self, cat: UOp) -> float:
-        """Return the cycles of a concatenation, or 0 if it is stored anyway."""
+        """Return the cycles of a concatenation, or 0 if it is stored in any case."""
         if cat in self.made:
             return 0.0
         nbytes = elements(cat.shape) * cat.dtype.itemsize
@@ -274,7 +274,7 @@ def _shrunk(parts: Sequence[UOp], axis: int) -> UOp | None:
 
 
 def _reshaped(parts: Sequence[UOp], axis: int) -> UOp | None:
-    """Concatenate before a RESHAPE, if an axis of its operand starts where `axis` starts."""
+    """Concatenate the operands of RESHAPEs, if one of their axes starts where `axis` starts."""
     shapes = Counter(source.shape for source in _sources(parts))
     inner = shapes.most_common(1)[0][0]
     if not is_static(inner) or any(part.shape != parts[0].shape for part in parts):

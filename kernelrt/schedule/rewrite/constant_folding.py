@@ -1,4 +1,4 @@
-"""Constant folding: gives exactly the results that kernels would compute."""
+"""Constant folding: computes exactly the results that kernels would compute."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _cast(x: UOp, dtype: DType) -> UOp | None:
 
 
 def _power(base: float, exponent: float) -> float:
-    """Compute a power as C's pow does; NumPy's differs for exponent 0.5 of -0.0 and -inf."""
+    """Compute a power as C's pow does. NumPy's power of -0.0 and -inf by 0.5 differs."""
     odd = abs(exponent) < 2.0**53 and exponent % 2 == 1
     try:
         return math.pow(base, exponent)
@@ -66,7 +66,7 @@ def _power(base: float, exponent: float) -> float:
 
 
 def _extremum(better: Callable[[_Number, _Number], bool]) -> Callable[..., _Number]:
-    """Return a function that returns its first number, unless the second is better or NaN."""
+    """Return a function of two numbers that returns the second if it is better or NaN."""
     return lambda a, b: b if better(b, a) or b != b else a
 
 

@@ -1,9 +1,10 @@
 """Invariant hoisting: finds values that are the same in every run of a plan.
 
-Values computed from constants, and from memory that a program reads and never writes, can be read
-from buffers. These are filled before the first run, and again when that memory has changed. The
-cost model picks the values that take longer to compute than to load. If the user says that the
-memory stays the same for long, matrices are also packed for their products (`prepack.py`).
+Such values are computed from constants, and from memory that a program reads but never writes. They
+can be stored in buffers, which are filled before the first run, and again after this memory has
+changed. The cost model chooses the values that take longer to compute than to load. If the user
+says that the memory stays the same for long, matrices are also packed for their products
+(`prepack.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _KNOWN: Final = (ALU | FREE | _MORE) - {Op.VAR, Op.BOUND}
 
 
 class _Count(NamedTuple):
-    """Cost of a value: cycles of arithmetic, and cycles of loads; the two overlap in time."""
+    """Cost of a value: cycles of arithmetic and cycles of loads, which overlap in time."""
 
     arithmetic: float = 0.0
     loads: float = 0.0
@@ -70,7 +71,7 @@ def invariant_values(
     device : DeviceSpec
         Target of the kernels.
     panels : bool
-        Whether to prepack matrices. That takes longer than a single product gains by it.
+        Whether to prepack matrices. Packing takes longer than it saves in a single product.
 
     Returns
     -------
@@ -103,7 +104,7 @@ def _invariant(order: Iterable[UOp], is_invariant: Callable[[UOp], bool]) -> set
 
 
 def _computed_once(roots: Sequence[UOp], chosen: Iterable[UOp], most: int) -> list[UOp]:
-    """Return `chosen`, changed so that no sum is computed both before the first run and in a run.
+    """Return `chosen`, but such that no sum is computed both before the first run and in a run.
 
     The program that runs before the first run, and the program of a run, would add the terms in
     different orders, and round differently. For example, the maximum of some sums might then equal
@@ -216,7 +217,7 @@ class _Choice:
         return found
 
     def _load(self, node: UOp) -> float:
-        """Return the cycles of loading a value; other data take their share of the caches."""
+        """Return the cycles to load a value, if other data takes its share of the caches."""
         nbytes = _nbytes(node)
         return nbytes * max(self._costs.byte(nbytes), self._costs.far_byte)
 

@@ -1,9 +1,9 @@
 """Materializes padding: stores the padded operand of a contraction once.
 
 A convolution reads its image with zero padding, so it needs a padded copy. If the image is computed
-element by element and has other users, only the padded copy is stored, and the other users read its
-interior. So one buffer and one pass replace two. If several users need different amounts of
-padding, they share the buffer with the largest.
+element by element and has other users, only the padded copy is stored, and the other users read the
+interior of the copy. So one buffer and one pass replace two. If users need different widths of
+padding, all share the buffer with the largest width.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
 def _within(
     x: UOp, padding: _Padding, widths: Sequence[tuple[int, int]], shape: Sequence[Dim]
 ) -> UOp:
-    """Return the part of the padded value `x` that has only a padding of `widths`."""
+    """Return the part of the padded value `x` whose padding has only the widths `widths`."""
     if tuple(shape) == x.shape:
         return x
     box = tuple(

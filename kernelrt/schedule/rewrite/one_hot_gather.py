@@ -1,8 +1,9 @@
 """Replaces a masked sum that selects one element of a long row by a gather.
 
 For example, a cross-entropy loss takes the score of a sample's class as the sum of
-``where(position == class, scores, 0)``. If the scores have to be read anyway, this sum costs
-little, and its gradient needs no scatter. But a long row should not be read just for one element.
+``where(position == class, scores, 0)``. If the scores have to be read in any case, this sum costs
+little, and its gradient needs no scatter. But a kernel should not read a long row for one element
+only.
 """
 
 from __future__ import annotations

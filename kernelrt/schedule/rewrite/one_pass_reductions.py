@@ -3,11 +3,11 @@
 Some sums depend on another reduction of the same row. For example, the sum of ``exp(u - c)`` in a
 softmax needs the maximum `c` of `u` first, and a variance needs the mean first. A row larger than a
 cache would be read from memory once for each reduction. This pass cuts the row into blocks, and
-reads each block twice while it is in the caches of a core. `blocked_statistics.py` defines the
-values that are stored for each block, and how they are combined.
+reads each block twice while it is in the caches of a core. `blocked_statistics.py` defines which
+values are stored for each block, and how these are combined.
 
 The pass recognizes such sums by their graph, not by the method that built them. It rewrites a sum
-if the shape and the target make that faster.
+if this is faster for its shape and the target.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _shifted(node: UOp) -> Shifted | None:
 
 
 def _is_greatest(shift: UOp, row: UOp, axes: tuple[int, ...]) -> bool:
-    """Return whether `shift` is the maximum of `row`, perhaps with numbers in place of infinity."""
+    """Return whether `shift` is the maximum of `row`; numbers may replace infinity in it."""
     if shift.op is Op.WHERE:
         numbers = [n for n in map(uniform, shift.src[1:]) if n is not None]
         others = [s for s in shift.src[1:] if uniform(s) is None]

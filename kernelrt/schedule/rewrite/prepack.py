@@ -1,9 +1,9 @@
 """Weight prepacking: stores invariant matrices once in the order in which products read them.
 
-A matrix product reads a *panel* at a time: as many columns of the second matrix as a vector has
-lanes, over the whole depth (the summed axis). A matrix that is stored panel by panel need not be
-packed or transposed in each run, and its elements are not pages apart. So even a product of a few
-rows reaches the processor's peak.
+A matrix product reads the second matrix by *panels*. A panel has as many columns as a vector has
+lanes, over the whole depth (the summed axis). If the matrix is stored panel by panel, no run has to
+pack or transpose it, and elements that are used together are close in memory. So even a product of
+a few rows reaches the processor's peak.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def lay_out(
 ) -> tuple[list[UOp], set[UOp]]:
     """Rewrite graphs so that products read run-invariant matrices from panels.
 
-    A matrix that has more bytes than the data that it is computed from is left out. For example,
-    int8 weights that are multiplied as float32 would take four times as many bytes, and to read
-    those costs more than packing saves.
+    A matrix is left out if it has more bytes than the data from which it is computed. For example,
+    int8 weights that are multiplied as float32 would take four times as many bytes. To read these
+    bytes costs more than packing saves.
 
     Parameters
     ----------
@@ -157,9 +157,9 @@ def _matrix(factor: UOp, other: UOp, product: UOp) -> _Matrix | None:
 def _as_matrix(
     core: UOp, axes: Sequence[int | None], shared_axes: Collection[int], product: UOp
 ) -> _Matrix | None:
-    """Return `core` as a matrix, or None if it has not the axes of one.
+    """Return `core` as a matrix, or None if it lacks the axes of a matrix.
 
-    For each axis of the operands of `product`, `axes` has the axis of `core`, or None.
+    `axes` maps each axis of the operands of `product` to an axis of `core`, or to None.
     """
     summed = product.arg[1]
     batch: list[int] = []

@@ -75,8 +75,8 @@ def _relaid(loop: Loop, src: tuple[UOp, ...], nodes: Sequence[UOp]) -> dict[UOp,
 def _transposed(loop: Loop, graphs: Sequence[UOp]) -> dict[int, UOp]:
     """Return the matrices to transpose, by the number of their port.
 
-    Only products read such a matrix, and all of them sum along its rows. It may have batch axes
-    (`vmap`), which come first.
+    Only products read such a matrix, and all of them sum along its rows. Batch axes of `vmap` may
+    come before its axes.
     """
     first = len(loop.carries) + loop.stacked
     fixed = set(loop.ports[first : len(loop.ports) - loop.numbered])

@@ -1,8 +1,8 @@
 """Slice push-down: computes only the part of a value that is read.
 
 A SHRINK is moved toward the leaves of the graph, through nodes that have no other consumer. Then
-only the part gets a buffer, not the whole. For example, the input gradient of a padded convolution
-is not computed for the padding.
+the buffer holds only the part that is read, not the whole value. For example, the input gradient of
+a padded convolution is not computed for the padding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEPTH = 64
 
 
 def push_slices_down(roots: Sequence[UOp]) -> list[UOp]:
-    """Move every SHRINK with static bounds toward the leaves, as far as that pays."""
+    """Move every SHRINK with static bounds toward the leaves, as far as this saves work."""
     nodes = list(toposort(roots))
     if not any(n.op is Op.SHRINK for n in nodes):
         return list(roots)
@@ -75,7 +75,7 @@ class _Cropper:
     Parameters
     ----------
     single : set of UOp
-        Nodes with one consumer. All elements of other nodes may be needed.
+        Nodes with one consumer. Of other nodes, all elements may be needed.
     """
 
     def __init__(self, single: Collection[UOp]) -> None:
@@ -192,7 +192,7 @@ class _Cropper:
         return x.replace(src=(source,), arg=tuple(widths))
 
     def _reshaped(self, x: UOp, box: Box, shape: tuple[Dim, ...], depth: int) -> UOp | None:
-        """Move a SHRINK below the RESHAPE `x`, if it only shrinks axes that the reshape keeps."""
+        """Move a SHRINK below the RESHAPE `x`, if it shrinks only axes that the RESHAPE keeps."""
         old = x.src[0].shape
         inner = _all_of(old)
         for mine, theirs in groups_of_axes(x.shape, old):

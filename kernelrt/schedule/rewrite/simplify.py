@@ -224,7 +224,7 @@ def _fold(u: UOp) -> UOp | None:
 
 
 def _is_checked(node: UOp) -> bool:
-    """Return whether an index is checked in `node`; then `node` must be computed in any case."""
+    """Return whether `node` checks an index. Then `node` must be computed in any case."""
     return any(n.op is Op.BOUND for n in toposort([node]))
 
 
@@ -363,8 +363,8 @@ def _pull_expand(u: UOp) -> UOp | None:
 def _pull_reshape(u: UOp) -> UOp | None:
     """Apply an elementwise op before a RESHAPE of an operand, if the RESHAPE merged axes.
 
-    The separate axes show with which of them each operand varies. A widening cast is left where it
-    is, since values are reshaped while they are narrow.
+    The separate axes show along which of them each operand varies. A widening cast stays where it
+    is, because values are reshaped while they are narrow.
     """
     for s in () if _widens(u) else u.src:
         if s.op is Op.RESHAPE and _refines(s.src[0].shape, u.shape):

@@ -37,7 +37,7 @@ _PART: Final = 2
 def block_contractions(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
     """Rewrite contractions of large operands to few results as sums of partial sums.
 
-    They would otherwise read an operand from memory again for every few results.
+    Otherwise they would read an operand from memory again for every few results.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def _permuted(x: UOp, order: tuple[int, ...]) -> UOp:
 
 
 def _parts(node: UOp, axis: int, device: DeviceSpec, costs: Costs) -> int:
-    """Return into how many blocks to split a sum along `axis`; 1 if splitting does not pay."""
+    """Return the number of blocks to split a sum along `axis` into; 1 if this saves nothing."""
     (x,) = node.src
     size = x.shape[axis]
     assert isinstance(size, int)
@@ -108,7 +108,7 @@ def _parts(node: UOp, axis: int, device: DeviceSpec, costs: Costs) -> int:
 
 
 def _varies(x: UOp, axis: int) -> bool:
-    """Return whether both operands vary along `axis`, so that a block reads only its share."""
+    """Return whether both operands vary along `axis`, so that a block reads only a part of both."""
     size = x.shape[axis]
     assert isinstance(size, int)
     loop = UOp(Op.RANGE, dt.int64, (UOp(Op.CONST, dt.int64, (), size),), 0)

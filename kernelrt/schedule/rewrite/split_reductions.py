@@ -100,8 +100,8 @@ def _divisor(size: int, wanted: int, rows: int) -> int | None:
 def _joined(node: UOp, axis: int, split: tuple[int, ...], kept: int) -> UOp:
     """Return the reduction `node` as a reduction of partial results, which are stored.
 
-    The first `kept` axes of the operand, from `axis` on, are reshaped to the axes `split`. The
-    first `kept` of these number the partial results; the others are reduced to them.
+    The `kept` axes of the operand that begin at `axis` are reshaped to the axes `split`. The first
+    `kept` axes of `split` number the partial results. The other axes of `split` are reduced.
     """
     (x,), (reducer, axes) = node.src, node.arg
     more = len(split) - kept

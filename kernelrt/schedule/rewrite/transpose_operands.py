@@ -1,4 +1,4 @@
-"""Transposes operands of products that would be read across their rows.
+"""Transposes operands that products would otherwise read across their rows.
 
 Vectors of a product run along its columns. Some operands are stored along the depth (the summed
 axis) instead, such as the keys of attention. If the number of columns is static, the kernel itself
@@ -91,7 +91,7 @@ def _transposed(node: UOp, device: DeviceSpec) -> UOp:
 
 
 def _is_slow(node: UOp, k: int, depth: int, device: DeviceSpec) -> bool:
-    """Return whether a product reads factor `k`, which is stored along the rows, slowly."""
+    """Return whether a product is slow because its factor `k` is stored along the rows."""
     product = node.src[0]
     wide = node.dtype.is_float and not node.dtype.is_narrow
     if not (device.few_registers and wide) or len(node.arg[1]) > 1:

@@ -1,7 +1,8 @@
 """Rewrites gradients of windows so that no access needs a condition.
 
-The adjoint of taking windows (fold, col2im) gathers, for each position, the elements of all windows
-that cover it. Written directly, its inner loop checks for each tap whether there is such a window.
+The gradient of windows is a fold (col2im): it adds up, for each position, the elements of all
+windows that cover the position. In the direct form, the inner loop checks for each tap (position in
+a window) whether there is such a window.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ def window_of_padded(u: UOp) -> UOp | None:
     """Rewrite a fold whose taps all read the same values as windows of a padded copy.
 
     Element [i, k] of the fold (position i, tap k) is y[(i - k * dilation) / stride], or 0 if there
-    is no such element. So the fold takes plain windows, with the taps in reverse order, from a copy
-    of y with stride - 1 zeros between neighbors and (taps - 1) * dilation zeros at the ends. No
-    access needs a check then. For the input gradient of a convolution, the result is a convolution.
+    is no such element. So the fold can take plain windows of a copy of y, with the taps in reverse
+    order. The copy has stride - 1 zeros between neighbors, and (taps - 1) * dilation zeros at the
+    ends. Then no access needs a check. The input gradient of a convolution becomes a convolution.
     """
     y = u.src[0]
     shape, windows = u.arg
