@@ -60,19 +60,20 @@ class Analysis:
     nodes : list of UOp
         All nodes, operands first.
     deps : dict
-        Node -> RANGEs that its value varies with. A REDUCE or LOCAL does not vary with its own
-        RANGEs.
+        Maps each node to the RANGEs that its value varies with. A REDUCE or LOCAL does not vary
+        with its own RANGEs.
     reduces : list of UOp
         The REDUCE nodes, operands first.
     locals : list of UOp
         The LOCAL nodes, operands first.
     passes : dict
-        RANGEs -> the REDUCEs and LOCALs whose own RANGEs these are, operands first. One loop nest
-        computes them all.
+        Maps RANGEs to the REDUCEs and LOCALs that have exactly these as their own RANGEs, operands
+        first. One loop nest computes all of these.
     ranges : list of UOp
         The RANGE nodes.
     own_index : dict
-        LOCAL -> the index of an element in the array, in terms of the LOCAL's own RANGEs.
+        Maps each LOCAL to the index of an element in the array, as an expression of the LOCAL's own
+        RANGEs.
     """
 
     def __init__(self, sink: UOp) -> None:
@@ -104,7 +105,7 @@ class Analysis:
 
     @cached_property
     def sequential(self) -> set[UOp]:
-        """REDUCEs of at most IN_ORDER terms that fill LOCALs: they add one term after the other.
+        """REDUCEs of at most IN_ORDER terms that fill LOCALs. They add one term after the other.
 
         So a row of an array has the same bits in every kernel that computes it.
         """
@@ -135,7 +136,7 @@ class Analysis:
         return out
 
     def replaced(self, root: UOp, node: UOp, value: UOp) -> UOp:
-        """Return `root` with `value` in place of `node`; the new nodes have `deps`, too."""
+        """Return `root` with `value` in place of `node`. Add the new nodes to `deps`."""
         [found] = substitute([root], {node: value})
         for u in toposort([found], stop=lambda u: u in self.deps):
             if u not in self.deps:
@@ -160,7 +161,7 @@ class Analysis:
         return [u for u in found if u.op is Op.LOAD]
 
     def closing(self, roots: Iterable[UOp]) -> list[UOp]:
-        """Return the REDUCEs and LOCALs below `roots`, but none that is below another one."""
+        """Return the REDUCEs and LOCALs below `roots`, without those that are below another one."""
         if not self.passes:
             return []
         found = toposort(roots, stop=lambda u: u.op in CLOSING or is_empty_load(u))
@@ -170,8 +171,8 @@ class Analysis:
         """Return the stride of a LOAD or STORE along `r`, in elements; None if not constant.
 
         A LOCAL has one array for each iteration of the loops that it varies with. If such a loop is
-        vectorized, the arrays of its lanes are interleaved. So the stride along that loop is 1 if
-        the index does not vary with it.
+        vectorized, the arrays of its lanes are interleaved. So the stride along such a loop is 1,
+        unless the index varies with the loop as well.
         """
         step = stride(access.src[1], r)
         if access.src[0].op is Op.LOCAL and r in self.deps[access.src[0]]:
@@ -195,7 +196,7 @@ def is_of_loops(condition: UOp) -> bool:
 
 
 def is_empty_load(u: UOp) -> bool:
-    """Return whether `u` is a LOAD from memory of zero elements, which needs no address."""
+    """Return whether `u` is a LOAD from memory without elements, which needs no address."""
     if u.op is not Op.LOAD:
         return False
     source = u.src[0]
@@ -220,8 +221,8 @@ def stride(index: UOp, r: UOp) -> int | None:
 def word_step(step: int | None, source: UOp) -> int | None:
     """Convert a stride in elements of `source` to the unit in which a LOAD reads it.
 
-    The unit of WORDS is a word of several elements, that of other sources an element. A stride that
-    is not a whole number of words counts as at least `_FAR` words.
+    If the source is a WORDS, the unit is a word of several elements; otherwise it is an element. If
+    a stride is not a whole number of words, the result is at least `_FAR` words.
     """
     if source.op is not Op.WORDS or step is None:
         return step
@@ -254,7 +255,7 @@ def kernel_cost(given: Analysis, written: Analysis, costs: Costs) -> Cost:
 
 
 def _total(often: Mapping[frozenset[UOp], int], part: int = 1) -> UOp:
-    """Return the sum of `often` (RANGEs -> count for each of their iterations) over `part`.
+    """Return the sum of `often`, which maps RANGEs to a count per iteration, over `part`.
 
     The sum is divided by `part`.
     """

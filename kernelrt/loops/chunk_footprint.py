@@ -37,8 +37,9 @@ def chunk_bytes(
     Returns
     -------
     dict of int to int
-        Slot -> bytes `n`: chunk `c` only touches bytes ``c * n`` to ``(c + 1) * n`` (exclusive) of
-        the argument. A chunk may touch any byte of slots that are missing here.
+        Maps slots to a number of bytes `n`: chunk `c` touches only bytes ``c * n`` to
+        ``(c + 1) * n`` (exclusive) of the argument. A chunk may touch any byte of a slot that is
+        not in the mapping.
     """
     r = tiling.chunked
     if r is None or not is_fixed(r) or any(r in u.src[1:] for u in (*info.reduces, *info.locals)):

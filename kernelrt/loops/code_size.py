@@ -53,9 +53,9 @@ _NARROW = 300
 class _Spread(NamedTuple):
     """Replication of a loop's text.
 
-    `copies` counts the copies of its body, `points` and `elements` the points and the elements of
-    the tiles of all copies. `masked` counts the elements of masked vectors, with which a loop of
-    dynamic extent ends.
+    `copies` is the number of copies of the loop's body. `points` and `elements` are the numbers of
+    points and of elements in the tiles of all copies. A loop of dynamic extent ends with a masked
+    vector; `masked` is the number of elements of such vectors.
     """
 
     copies: int
@@ -65,7 +65,7 @@ class _Spread(NamedTuple):
 
 
 class _By(enum.Enum):
-    """The unit for which a value's text is repeated: each vector, element, or masked element."""
+    """How often a value's text is repeated: for each vector, element, or masked element."""
 
     VECTOR = enum.auto()
     ELEMENT = enum.auto()
@@ -102,10 +102,10 @@ class Length:
     ) -> int:
         """Return the estimated bytes of the kernel's IR text.
 
-        Each part of a loop is unrolled: the text contains its body once for each point of its tile.
-        So the numbers of copies of nested loops multiply. A value that does not vary with a loop is
-        written once for the loop. If a nest accumulates in an array, only its loops in `outside` go
-        around other nests.
+        Each part of a loop is unrolled: the text contains the body once for each point of the
+        part's tile. So the numbers of copies of nested loops multiply. If a value does not vary
+        with a loop, the text contains it once for the loop. If a nest accumulates in an array, only
+        its loops in `outside` enclose other nests.
         """
         key = (*nests, *order, None, *outside)
         text = self._texts.get(key)

@@ -120,8 +120,9 @@ class Cycles:
     def copies(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """Return the cycles charged for further copies of the body of `nest`.
 
-        Each remainder is one more copy, to compile and to keep in the cache. Long-running kernels
-        are charged less, except for nests that fill arrays.
+        The remainder of a loop needs another copy of the body, which has to be compiled and takes
+        room in the cache. In kernels that run long, such a copy costs less, except in nests that
+        fill arrays.
         """
         extra = charge(self._nest_costs[nest], tiles) - 1
         if not extra:
@@ -133,7 +134,8 @@ class Cycles:
     def abreast(self, nest: Nest) -> int:
         """Return how many rows of `nest` to reduce together, to overlap the latency of their sums.
 
-        At most the rows that fit two pages; 0 if no value under further loops uses the sums.
+        The result is at most the number of rows that fit two pages. It is 0 if no value under
+        further loops uses the sums.
         """
         size = max((x.dtype.itemsize for x in nest.loads), default=1)
         row = size * math.prod(extent(r) for r in nest.closed)
@@ -181,7 +183,7 @@ class Cycles:
         )
 
     def _streamed(self, nest: Nest, x: UOp) -> float:
-        """Return the cycles of each byte that `x` reads from beyond the L1 cache, else 0.
+        """Return the cycles per byte if `x` reads from beyond the L1 cache, else 0.
 
         Each tile of rows reads such an operand again, from start to end.
         """

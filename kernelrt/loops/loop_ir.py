@@ -1,8 +1,8 @@
 """The loop IR: the loop nest of a kernel as plain data.
 
-:func:`build` makes a nest from a kernel AST and a tiling. The nest holds every decision about
-loops; the emitter (backend/llvm/emitter.py) only translates it. `verify_loops.py` checks a nest,
-and `print_loops.py` prints one.
+:func:`build` makes a nest from a kernel AST and a tiling. The nest holds all decisions about loops,
+and the emitter (backend/llvm/emitter.py) only translates it to text. `verify_loops.py` checks a
+nest, and `print_loops.py` prints one.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Loop:
     ahead : tuple of UOp
         LOADs whose rows are prefetched some iterations ahead.
     block : int
-        Block size in elements if the loop sums in blocks, else 0. After each block, the
-        accumulators of the block are added to those of the pass and start again. So rounding errors
-        of a long loop stay small.
+        Block size in elements if the loop sums in blocks, else 0. After each block, its
+        accumulators are added to those of the pass, and then reset. So rounding errors of a long
+        loop stay small.
     """
 
     range: UOp
@@ -140,17 +140,19 @@ class Pass:
         RANGEs that the pass loops over, outermost first.
     vector : UOp or None
         The vectorized RANGE of `closed`, if any. The lanes of an accumulator are combined at the
-        end. If an enclosing loop is vectorized too, the pass computes its lanes one by one.
+        end. If an enclosing loop is vectorized as well, the pass computes the lanes of this loop
+        one by one.
     lanes : int
         Lanes of the vectors.
     unrolled : int
         Number of points of one tile of the reduced RANGEs.
     kept : bool
-        Whether the pass accumulates in a local array (output-stationary): its one REDUCE adds into
-        the elements of its one LOCAL. `closed` then holds the RANGEs of both: some reduced RANGEs
-        go around those of the array.
+        Whether the pass accumulates in a local array (output-stationary). If so, it has one REDUCE
+        and one LOCAL, and the REDUCE adds to the elements of the LOCAL. `closed` holds the RANGEs
+        of both, and some RANGEs of the REDUCE are outside of those of the array.
     sequential : bool
-        Whether each result is a sequential sum: one term after the other, whatever the tiles.
+        Whether each result is a sequential sum, which adds one term after the other under any
+        tiling.
     in_rows : bool
         True if the tile finishes each result before it begins the next. False if it adds one
         element to each of its results in turn.
@@ -160,9 +162,9 @@ class Pass:
     predicate : Predicate or None
         Predicate of the results. If it is false at every point of a tile, the pass is skipped.
     zeros : UOp or None
-        LOAD of a factor that is tested for zeros. If all its elements in a tile are zero, its rows
-        all have the same products, so only one row of products is computed and is added to all
-        accumulators. If `kept`, the LOAD has a predicate instead, which is tested once for each
+        LOAD of a factor that is tested for zeros. If all its elements in a tile are zero, all rows
+        have the same products. Then only one row of products is computed, and is added to all
+        accumulators. If `kept` is true, the predicate of the LOAD is tested instead, once for each
         iteration of the loops around those of the array.
     masked : Masked or None
         Array that is tested for masked elements. If all its elements in a tile are masked, the
@@ -203,7 +205,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Software prefetch of memory that is needed after a pass, or by the next iteration of a loop.
+    """Software prefetch of memory that is needed after a pass, or in the next iteration of a loop.
 
     Attributes
     ----------
@@ -212,8 +214,8 @@ class Fetch:
     ranges : tuple of UOp
         RANGEs over whose points the fetch iterates. All of them are open here.
     later : bool
-        Whether other tiles are computed before the memory is needed. It then goes to the L2 cache,
-        and `accesses` name all lines that are fetched at the first element of the tile.
+        Whether other tiles are computed before the memory is needed. If so, it is prefetched to the
+        L2 cache, and `accesses` names all lines at the first element of the tile.
     """
 
     accesses: tuple[UOp, ...]
@@ -247,8 +249,8 @@ class LoopNest:
     body : tuple of Item
         Items of the kernel, in order.
     scratch_outputs : mapping
-        LOCAL that lies in an output buffer -> the PARAM of that buffer, and the index of the first
-        element of the array in it.
+        Maps each LOCAL that lies in an output buffer to the PARAM of this buffer, and to the index
+        in it of the array's first element.
     """
 
     body: tuple[Item, ...]
@@ -289,7 +291,7 @@ class _Builder:
         return LoopNest(tuple(self.stack[0].items), scratch_outputs(self.info, self.tiling))
 
     def _stores(self, stores: list[UOp]) -> None:
-        """Add `stores` to the innermost open body; first those that need no further loop."""
+        """Add `stores` to the innermost open body. Those that need no further loop come first."""
         deps = self.info.deps
         opened = [each.range for each in self.stack[1:] if each.range is not None]
         block = blocks_after(self.info, stores, opened, self.tiling.tiles, self.device)
@@ -363,9 +365,9 @@ class _Builder:
         return 0
 
     def _is_long(self, each: Pass) -> bool:
-        """Return whether `each` takes at least as long as a line takes to arrive from memory.
+        """Return whether `each` takes at least as long as a cache line takes to arrive from memory.
 
-        Memory that is prefetched before the pass has then arrived after it.
+        If so, memory that is prefetched before the pass has arrived at its end.
         """
         tiles = [self.tiling.tile(r) for r in each.outer]
         points = math.prod(len(tile.positions()) for tile in tiles)

@@ -27,7 +27,7 @@ class Total(Generic[_Part]):
     Parameters
     ----------
     parts : mapping
-        Part -> the RANGEs whose tiles it depends on.
+        Maps each part to the RANGEs whose tiles it depends on.
     count : callable
         Returns the amount of a part under a mapping of tiles.
     """

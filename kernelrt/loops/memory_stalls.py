@@ -28,7 +28,7 @@ LATE = 0.2
 def reads_of(
     accesses: Accesses, nest: Nest, l1_bytes: int, indices: Mapping[UOp, int]
 ) -> list[Read]:
-    """Return the reads of `nest` for the stall model; none if their buffers fit the L1 cache.
+    """Return the reads of `nest` for the stall model; empty if the buffers fit the L1 cache.
 
     Parameters
     ----------
@@ -51,8 +51,9 @@ def reads_of(
 def _read(accesses: Accesses, nest: Nest, x: UOp, indices: Mapping[UOp, int]) -> Read:
     """Return the strides of `x` in bytes, smallest first, and the cache sets that they reach.
 
-    A stride reaches ``WAY / gcd(stride, WAY)`` different offsets in a cache way. Along a RANGE that
-    the nest sums over, all elements count; along another RANGE, those of a tile.
+    A stride reaches ``WAY / gcd(stride, WAY)`` different offsets in a cache way. If the nest sums
+    over a RANGE, all elements along it count. Along another RANGE, only the elements of a tile
+    count.
     """
     size = x.dtype.itemsize
     steps = [

@@ -27,8 +27,8 @@ def streamed(
 ) -> int:
     """Return the bytes that `loads` read from beyond a cache of `cache` bytes.
 
-    A loop that a LOAD does not vary with reads it again in each iteration, unless all bytes read in
-    one iteration of that loop fit the cache.
+    If a LOAD does not vary with a loop, each iteration of the loop reads the same bytes again. They
+    come from the cache if all bytes that one iteration reads fit the cache.
 
     Parameters
     ----------

@@ -34,11 +34,12 @@ class Nest:
     ranges : frozenset of UOp
         Union of `closed` and `deps`.
     loads : list of UOp
-        LOADs in the loops of the nest, without those of nested nests.
+        LOADs in the loops of the nest, without those in nests inside it.
     work : float
         Cost of one element of each REDUCE, in plain instructions.
     filling : float
-        Cost of one element of all LOCALs in plain instructions, without work shared with REDUCEs.
+        Cost of one element of all LOCALs, in plain instructions, without the work that they share
+        with REDUCEs.
     adds_products : bool
         Whether each REDUCE adds products of two LOADs, by one instruction each.
     sequential : bool
@@ -76,9 +77,9 @@ class Nest:
 
 
 def other_ranges(nest: Nest, nests: Iterable[Nest]) -> list[UOp]:
-    """Return the RANGEs of the array whose elements `nest` computes, without the innermost RANGE.
+    """Return the RANGEs, but the innermost, of the array whose elements `nest` computes.
 
-    They are ordered innermost first. The list is empty if there is no such array.
+    The innermost of them comes first. The list is empty if there is no such array.
     """
     inner = (other.closed[-2::-1] for other in nests if other.fills)
     return next(([*own] for own in inner if own and nest.deps.issuperset(own)), [])

@@ -34,8 +34,8 @@ FEW = 8
 def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling:
     """Return `tiling` with chunks of about `chunk` cycles, for a kernel of `cycles` cycles.
 
-    The outermost RANGE of the stores is split if that gives enough chunks, else the RANGE that
-    gives the most chunks.
+    The outermost RANGE of the stores is split if this gives enough chunks. Otherwise the RANGE is
+    split that gives the most chunks.
     """
     if any(s.arg is not None for s in info.sink.src) or not tiling.order:
         return tiling
@@ -80,7 +80,7 @@ def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling
 def _share(tiles: int, count: int) -> int:
     """Return how many of `tiles` tiles a chunk gets, for about `count` chunks.
 
-    If there are few chunks, one more chunk is made if two cores then finish sooner.
+    If there are few chunks, the result may give one more chunk, if two cores then finish sooner.
     """
     shares = [-(-tiles // count)]
     if count < FEW:

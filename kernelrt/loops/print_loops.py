@@ -42,7 +42,8 @@ def outline(nest: LoopNest, written: Mapping[UOp, UOp]) -> str:
     nest : LoopNest
         The nest to print.
     written : mapping of UOp to UOp
-        Nodes before transcendental functions were lowered -> nodes of the kernel of `nest`.
+        Maps the nodes before transcendental functions were lowered to the nodes of the kernel of
+        `nest`.
     """
     return "\n".join(_Outline(written, nest.scratch_outputs).lines(nest.body, ()))
 
@@ -73,7 +74,7 @@ class _Outline:
         return out
 
     def _pass(self, each: Pass, around: tuple[Loop, ...]) -> list[str]:
-        """Return the lines of a pass, under its predicate if it has one."""
+        """Return the lines of a pass. If it has a predicate, they are under this predicate."""
         loop = self._loop(each.loop, around, each)
         if each.predicate is None:
             return loop

@@ -43,8 +43,8 @@ _MOST_OFTEN = 4.0
 class Candidate(NamedTuple):
     """A tiling and its estimated cycles on one core.
 
-    The cycles are only good for comparing candidates of one kernel. They do not depend on the order
-    of loops, nor on chunks.
+    The cycles serve only to compare candidates of one kernel. They depend neither on the order of
+    loops nor on chunks.
     """
 
     tiling: Tiling
@@ -204,8 +204,8 @@ def candidates(
     cost : Cost
         Arithmetic and traffic of the kernel.
     around : Tiling, optional
-        Base tiling, which each other candidate differs from in one respect. Default: the choice of
-        the tile-size heuristic.
+        Base tiling. Each other candidate differs from it in one respect. By default, the base is
+        the choice of the tile-size heuristic.
 
     Yields
     ------
@@ -251,7 +251,7 @@ class _Moves:
         self.elements = _elements(build(info, base, target))
 
     def is_valid(self, tiling: Tiling) -> bool:
-        """Return whether `tiling` is valid and computes no node far more often than the base."""
+        """Return whether `tiling` is valid, and computes no node far more often than the base."""
         try:
             nest = _verify(self.chooser, self.target, tiling)
         except SpecError:

@@ -43,7 +43,7 @@ def vectorize_invariant(chooser: Chooser, stores: Sequence[UOp], along: UOp | No
 def tile_transposes(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> None:
     """Tile a transposing copy: unroll the RANGE along which a strided load is contiguous.
 
-    This only changes a kernel whose store is contiguous along `along`, and one of whose loads is
+    This changes a kernel only if its store is contiguous along `along`, and one of its loads is
     contiguous along another RANGE.
     """
     if along is None:

@@ -2,10 +2,10 @@
 
 Candidates are compared by estimated cycles (cost_model.py) and bytes of IR text (code_size.py). All
 reductions over the same RANGEs form one nest, and each RANGE of a nest has one tile. The cost of a
-candidate is the cycles of all nests that share RANGEs with it. The cheapest candidate whose IR text
-is short enough wins; one that does not fit the register file costs more than any other. Values
-outside of nests are vectorized along the RANGE that the stores are contiguous along, or along
-another RANGE that costs less (store_tiles.py).
+candidate is the cycles of all nests that share RANGEs with it. Of the candidates whose IR text is
+short enough, the cheapest wins. A candidate that does not fit the register file costs more than all
+others. Values outside of nests are vectorized along the RANGE along which the stores are
+contiguous, or along another RANGE if this costs less (store_tiles.py).
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class Chooser:
     def _itemsize(self) -> int:
         """Return the bytes of the widest float in a lane; integers only count without floats.
 
-        Values that do not vary along a vectorized loop are in no lane. Examples: the learning rate
-        of an optimizer, or one number for each member of a population.
+        If a value does not vary along a vectorized loop, it is in no lane. Examples are the
+        learning rate of an optimizer, or one number for each member of a population.
         """
         info = self.info
         touching = [u for u in info.nodes if u.op in (Op.LOAD, Op.STORE, Op.REDUCE)]
@@ -310,7 +310,8 @@ class Chooser:
     def _taller(self) -> None:
         """Try tiles twice as high and half as wide, where several nests share the rows.
 
-        Coordinate descent does not find these, as no nest can change the shared rows alone.
+        Coordinate descent does not find such tiles, because no nest can change the shared rows
+        alone.
         """
         for r in self.order:
             tile = self.tiles.get(r, ONE)
@@ -482,9 +483,9 @@ class Chooser:
         """Yield register tiles over RANGEs of `free` that some load does not vary with (reuse).
 
         A tile covers one RANGE, two RANGEs, or two short RANGEs entirely (the taps of a filter) and
-        a third. With packed columns, whose elements within a panel are `lane`, heights of five rows
-        and more that divide the rows evenly are tried as well. So are, for 16 registers, the shapes
-        that use most of them: 6 rows of 2 vectors, and 4 rows of 3.
+        a third. With packed columns, whose elements within a panel are `lane`, it also tries
+        heights of five rows and more that divide the rows evenly. With 16 registers it also tries
+        the shapes that use most of them: 6 rows of 2 vectors, and 4 rows of 3 vectors.
         """
         deps = self.info.deps
         reuse = [r for r in free if any(r not in deps[x] for x in nest.loads)]
@@ -529,7 +530,7 @@ class Chooser:
     def _rows_kept(self, nest: Nest, r: UOp) -> int:
         """Return how many rows along `r` fit the L1 cache until the kernel reads them again.
 
-        Half of the cache is left for data written in between.
+        Half of the cache is left for data that is written meanwhile.
         """
         others = [x for other in self.nests if other is not nest for x in other.loads]
         # A REDUCE that is stored directly reads nothing again.

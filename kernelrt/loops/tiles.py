@@ -57,7 +57,7 @@ class Part:
     tile : Tile
         Elements that one iteration covers.
     trips : int or None
-        Number of iterations; None if it is dynamic. 1 needs no loop.
+        Number of iterations; None if it is dynamic. A part with one iteration needs no loop.
     masked : bool
         Whether the part is the last, partly filled vector.
     """
@@ -71,9 +71,9 @@ def parts(r: UOp, tile: Tile) -> tuple[Part, ...]:
     """Return the parts of the loop over `r`: whole tiles, then the remainder in smaller tiles.
 
     If the extent is constant, one smaller tile covers the remainder. If it is dynamic, tiles of a
-    quarter of the size follow, then of a quarter of that, down to single vectors, and a masked
-    vector. With halves instead of quarters, each loop would have about twice as many parts, and the
-    parts of nested loops multiply.
+    quarter of the size follow, then tiles of a quarter of that, and so on, down to single vectors
+    and a masked vector. With halves instead of quarters, each loop would have about twice as many
+    parts, and the numbers of parts of nested loops multiply.
     """
     if is_fixed(r):
         trips, rest = divmod(int(r.src[0].arg), tile.factor)

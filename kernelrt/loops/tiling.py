@@ -36,8 +36,9 @@ class Tiling:
     share : int
         Elements of `chunked` in a chunk; 0 if `chunked` is None.
     outside : tuple of UOp
-        RANGEs of REDUCEs whose loops go around the loops of the local array that the REDUCE fills.
-        Each of their iterations adds to every element of the array (output-stationary).
+        RANGEs of REDUCEs that fill a local array. The loops over these RANGEs enclose the loops
+        over the array, and each of their iterations adds to every element of the array
+        (output-stationary).
     """
 
     tiles: Mapping[UOp, Tile] = field(default_factory=dict)
@@ -123,7 +124,8 @@ class Tiling:
             ) from None
         if found.text() != text:
             raise SpecError(
-                f"tiling: expected the canonical form {found.text()}, not {text[:200]!r}"
+                f"tiling: expected the canonical form {found.text()}, not {text[:200]!r}; pass the "
+                "text that Tiling.text returns"
             )
         return found
 

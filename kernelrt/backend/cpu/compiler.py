@@ -26,7 +26,8 @@ class LLVMCompiler:
     """Compiles LLVM IR for one target. Any thread may use it.
 
     Generated kernels are already vectorized, so by default LLVM only selects instructions and
-    allocates registers. No floating-point flags (such as fast-math) are added to those in the IR.
+    allocates registers. The compiler adds no floating-point flags, such as fast-math, to those in
+    the IR.
 
     Parameters
     ----------
@@ -37,8 +38,9 @@ class LLVMCompiler:
     codegen_level : int
         LLVM's optimization level for instruction selection and register allocation, 0 to 3.
     optimize : int
-        Level of LLVM's optimization pipeline, 1 to 3, which runs first; 0 to leave it out. It is
-        useful for IR of other compilers whose scalar loops are still to be vectorized.
+        Level of LLVM's optimization pipeline, 1 to 3, or 0 to leave it out. The pipeline runs
+        before code generation. It helps for IR from other compilers, whose scalar loops have to be
+        vectorized.
 
     Examples
     --------
@@ -83,8 +85,8 @@ class LLVMCompiler:
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
         """Compile all `programs` on as many threads as this process may use.
 
-        The results are in the order of `programs`. With several threads, the first programs are
-        compiled while this thread looks up the others in the cache.
+        The results are in the order of `programs`. With several threads, other threads compile the
+        first programs while this thread looks up the rest in the cache.
 
         Raises
         ------
@@ -107,7 +109,7 @@ class LLVMCompiler:
         ]
 
     def forget(self, programs: Sequence[ProgramSpec]) -> bool:
-        """Remove the objects of `programs` from the disk cache. Return whether there were any."""
+        """Remove the objects of `programs` from the disk cache; return whether it had any."""
         if self.cache is None:
             return False
         dropped = [self.cache.drop(self.key(program.src)) for program in programs]
@@ -116,8 +118,8 @@ class LLVMCompiler:
     def compile_sources(self, kernels: Iterable[tuple[str, str]]) -> list[bytes]:
         """Compile pairs of an entry point's name and LLVM IR text to objects, in the same order.
 
-        With several threads, the first pairs are compiled while this thread takes the others from
-        `kernels` and looks them up in the cache.
+        With several threads, other threads compile the first pairs while this thread takes the rest
+        from `kernels` and looks them up in the cache.
         """
         found: list[bytes | None] = []
         missing: list[tuple[int, str]] = []

@@ -86,7 +86,7 @@ def _text(data: bytes, start: int) -> str:
 def undefined(data: bytes) -> list[str]:
     """Return the names of the symbols that an ELF object refers to, but does not define.
 
-    Return an empty list if the object is malformed or in another format.
+    The list is empty if the object is malformed or in another format.
     """
     try:
         symbols = _parse(data).symbols if data.startswith(_IDENT) else []
@@ -140,7 +140,7 @@ def _add(code: bytearray, name: str, data: bytes, machine: int) -> int:
     if missing := undefined(data):
         raise CompileError(
             f"kernel {name!r} calls {', '.join(missing)}, which it does not define; a kernel of a "
-            "saved model must define all that it calls"
+            "saved model must define all functions that it calls"
         )
     parsed = _parse(data)
     if parsed.machine != machine or any(s.kind == _CHOSEN for s in parsed.symbols):
@@ -150,7 +150,10 @@ def _add(code: bytearray, name: str, data: bytes, machine: int) -> int:
         if not section.flags & _ALLOC or section.name == ".eh_frame" or not section.data:
             continue
         if section.kind == _NOBITS or section.flags & _WRITE:
-            raise CompileError(f"kernel {name!r}: the object has writable data ({section.name})")
+            raise CompileError(
+                f"kernel {name!r}: the object has writable data ({section.name}), which a saved "
+                "model cannot hold; make the data constant"
+            )
         if section.alignment > PAGE:
             raise ValueError(f"section {section.name} has the alignment {section.alignment}")
         code += bytes(-len(code) % max(section.alignment, 1))

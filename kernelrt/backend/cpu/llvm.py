@@ -1,12 +1,12 @@
 """The only module that calls llvmlite.
 
-llvmlite guards every call with one lock. If a signal handler raises an exception between two Python
-bytecodes, that lock may stay locked, and llvmlite's objects may be freed in the wrong order. So
-callers of this module run in :func:`~kernelrt.backend.cpu.parallel.on_threads`, where no handler
+llvmlite guards every call with one lock. A signal handler may raise an exception between two Python
+bytecodes. Then this lock may stay locked, and llvmlite's objects may be freed in the wrong order.
+So callers of this module run in :func:`~kernelrt.backend.cpu.parallel.on_threads`, where no handler
 interrupts them.
 
-LLVM itself allows several threads if each has its own context and target machine. So if llvmlite's
-shared library can be called directly, each kernel is compiled by one call without llvmlite's lock.
+LLVM itself allows several threads, if each has its own context and target machine. So if llvmlite's
+shared library can be called directly, one call without llvmlite's lock compiles a kernel.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _gate = locks.Gate(locks.GATE)
 def version() -> str:
     """Return llvmlite's version and the size of its library, without loading the library.
 
-    The size differs where llvmlite was built with another LLVM.
+    If llvmlite was built with another LLVM, the size is another one.
     """
     files = sorted(Path(llvmlite_folder()).glob("binding/*llvmlite.*"))
     return f"{llvmlite_version()} {[file.stat().st_size for file in files]}"
@@ -91,7 +91,7 @@ def parsed(machine: Machine, name: str, src: str) -> Iterator[Any]:
     """Yield a verified module of `src`, and free it at the end.
 
     A module must be freed before its context. If a traceback refers to both, Python's garbage
-    collector may free them in the wrong order. So they are freed explicitly.
+    collector may free the context first. So this function frees both explicitly.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """LLVMLoader: loads relocatable objects into memory, and unloads them.
 
-A library, the unit of loading, is up to `BATCH` objects that are linked together. Its memory is
-freed with its last program. Linking needs LLVM only for objects that :mod:`elf` does not link, for
-example those that call the C library: a process whose kernels are all in the cache does not load
+The unit of loading is a library: up to `BATCH` objects that are linked together. The memory of a
+library is freed with its last program. :mod:`elf` links most objects. LLVM links the others, for
+example those that call the C library. So a process whose kernels are all in the cache need not load
 LLVM.
 
 After the last program of a library that LLVM has linked is gone, the next such call of the loader

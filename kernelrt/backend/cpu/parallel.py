@@ -28,9 +28,9 @@ def on_threads(
     """Return the results of `work` for `items`, in order. No signal handler interrupts `work`.
 
     Signal handlers run on the main thread. If a handler raised an exception between two calls of
-    LLVM, objects could be freed twice or in the wrong order. So other threads do the work while the
-    main thread waits. The calling thread does the work itself only if no other thread can be
-    started, or in a child process that a handler forks meanwhile.
+    LLVM, objects could be freed twice or in the wrong order. So other threads do the work, while
+    the main thread waits. The calling thread does the work itself in two cases only: if no other
+    thread can be started, and in a child process that a handler forks meanwhile.
 
     The iterator `items` runs on the calling thread, where handlers may interrupt it. While it
     produces items, at most `limit` - 1 other threads already process the first ones. Waiting items
@@ -43,8 +43,8 @@ def on_threads(
     Raises
     ------
     Exception
-        The exception that the iterator or `work` raised. If several items failed, it is that of the
-        first one.
+        The exception that the iterator or `work` raised. If several items failed, the exception of
+        the first one.
     """
     tasks = _Tasks(work, weight)
     own = threading.current_thread() is not threading.main_thread()

@@ -77,7 +77,7 @@ class StoredRenderer:
         return program
 
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
-        """Yield variants (tilings) of a kernel, first `around` or the renderer's own choice."""
+        """Yield variants (tilings) of a kernel: first `around`, or else the renderer's choice."""
         return self._renderer().variants(ast, around)
 
     def outline(self, ast: UOp, variant: str | None = None) -> str:
@@ -155,8 +155,9 @@ def package_stamp(begun_ns: int = BEGUN_NS) -> str | None:
     Returns
     -------
     str or None
-        The hash. None if the package is not in files, for example in a zip archive, or if a file
-        was changed since `begun_ns`: this process may have imported an older text of that file.
+        The hash. None if the package is not in files, for example in a zip archive. Also None if a
+        file was changed since `begun_ns`, because this process may have imported an older text of
+        it.
     """
     root = Path(__file__).parents[2]
     digest = hashlib.sha256()

@@ -42,11 +42,12 @@ class Array:
     align : int
         Alignment of every element in bytes.
     width : int
-        Number of elements at each index: one for each lane of a vectorized outer loop.
+        Number of elements at each index. If an outer loop is vectorized, there is one for each of
+        its lanes.
     lane : int
         Index of the first accessed element among these `width` elements.
     unit : str
-        LLVM type of the unit in which indices count, if an element is a word of several units.
+        LLVM type of the unit that indices count, if an element is a word of several units.
     """
 
     pointer: str
@@ -129,7 +130,7 @@ class Memory:
         return total, constant
 
     def _is_whole(self, terms: Mapping[UOp, int]) -> bool:
-        """Return whether all `terms` are loop indices, of loops whose current part has no mask."""
+        """Return whether all `terms` are indices of loops whose current part has no mask."""
         frames = map(self.emitter.frames.frame_of, terms)
         return all(frame is not None and frame.mask is None for frame in frames)
 
@@ -223,9 +224,9 @@ class Memory:
     def allocations(self) -> list[str]:
         """Return the start of the function's entry block: allocations of all local arrays.
 
-        It ends with a store to one array, so that LLVM sets up the stack frame there. Otherwise
-        LLVM may set it up after the first branch, and its loop that touches each page of the frame
-        clobbers r11, even if r11 holds a value (LLVM 20 to 22 for x86-64).
+        The text ends with a store to one array, so that LLVM sets up the stack frame there.
+        Otherwise LLVM may set it up after the first branch. The loop with which LLVM touches each
+        page of the frame overwrites r11, even if r11 holds a value (LLVM 20 to 22 for x86-64).
         """
         lines = [
             f"  {name} = alloca [{nbytes} x i8], align {_ALIGN}"

@@ -1,8 +1,8 @@
 """Cold paths: rare cases as functions outside the kernel.
 
-There is one branch for several vectors: if none of their lanes needs the rare value, it is not
-computed. If some lane needs it, all other lanes still keep their usual value. So no element depends
-on its neighbors.
+Several vectors share one branch. If none of their lanes needs the rare value, it is not computed.
+If some lane needs it, all other lanes still have their usual value, so no element depends on its
+neighbors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dot-product instructions over the parts of 32-bit words.
 
-A DOT multiplies the parts of two words, as its `Parts` say, and adds the products modulo 2**32. A
-DOT of floats multiplies bfloat16 halves.
+A DOT multiplies the parts of two words, and adds the products modulo 2**32. Its `Parts` say what
+the parts of a word are. A DOT of floats multiplies the two bfloat16 halves of the words.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def dot(
 def _dot(b: Text, target: DeviceSpec, dtype: DType, parts: Parts, values: list[Value]) -> Value:
     """Emit a DOT with at most as many lanes as a register has.
 
-    `values` are the words, and any total.
+    `values` holds the words of both operands and, if there is one, the total.
     """
     lanes = values[0].lanes
     width = max(4, 1 << (lanes - 1).bit_length())

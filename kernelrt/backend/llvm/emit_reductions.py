@@ -294,7 +294,7 @@ class Accumulators:
     def _native(self, ranges: Sequence[UOp]) -> list[Point]:
         """Return the points at which results over `ranges` are computed.
 
-        If several of the ranges are vectorized, only the innermost one of them keeps its vectors.
+        If several of the ranges are vectorized, only the innermost of these is computed in vectors.
         The others are computed lane by lane.
         """
         frames = self.emitter.frames
@@ -344,7 +344,7 @@ class Accumulators:
         ]
 
     def _know_masked(self, each: Pass, points: list[Point]) -> None:
-        """Use one value for all masked elements of a row: it is emitted before the loop."""
+        """Use one value for all masked elements of a row. It is emitted before the loop."""
         assert each.masked is not None
         emitter, inside = self.emitter, self.emitter.points(each.closed)
         for root in self._elements_of(each):
@@ -379,7 +379,7 @@ class Accumulators:
         return out
 
     def _elements_of(self, each: Pass) -> tuple[UOp, ...]:
-        """Return the values that a pass computes of an element: what it fills in and adds."""
+        """Return the values that a pass computes for an element: those that it stores and adds."""
         added = (u.src[0].src if self._fuses(u) else u.src[:1] for u in each.folds)
         return (*(local.src[0] for local in each.fills), *itertools.chain(*added))
 

@@ -1,9 +1,10 @@
 """Emits a loop nest as one LLVM function.
 
-Every value is emitted for points of the current tile. A point has, for each range that the value
-varies with, an offset into the tile and a number of lanes. So register tiles, unrolling and vectors
-only differ in their points (see tile_heuristic.py). Two points share a value if it does not vary
-with the ranges in which they differ. The nest (loop_ir.py) defines the loops and their contents.
+Every value is emitted for points of the current tile. For each range that the value varies with, a
+point has an offset in the tile and a number of lanes. So register tiles, unrolling and vectors
+differ only in their points (see tile_heuristic.py). If two points differ only in ranges that a
+value does not vary with, they share the value. The nest (loop_ir.py) defines the loops and their
+contents.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Emitter:
     target : DeviceSpec
         Target; it decides whether to use fused multiply-adds.
     variables : sequence of UOp
-        VARs whose values ``vals`` holds, in this order; the chunk number follows them.
+        VARs whose values ``vals`` holds, in this order. The number of the chunk follows.
     """
 
     def __init__(self, info: Analysis, target: DeviceSpec, variables: Sequence[UOp]) -> None:
@@ -343,7 +344,7 @@ class Emitter:
         return self.frames.stack[self.frames.level(self.info.deps[u])].memo
 
     def know(self, u: UOp, point: Point, value: Value) -> None:
-        """Use `value` for `u` at `point` from now on; in a branch, up to its end."""
+        """Use `value` for `u` at `point` from now on, or, in a branch, up to the branch's end."""
         self._memo(u)[self.key(u, point)] = value
 
     def _at_point(self, u: UOp, point: Point) -> Value:
@@ -420,7 +421,7 @@ class Emitter:
         return self.text.call("llvm.smin.i64", "i64", ("i64", text), ("i64", last))
 
     def mask_of(self, point: Mapping[UOp, Position]) -> Value | None:
-        """Return the mask of the lanes before the end of the range; None if that is all lanes."""
+        """Return the mask of the lanes before the end of the range; None if all lanes are."""
         for r, (_, lanes) in point.items():
             frame = self.frames.frame_of(r)
             if lanes > 1 and frame is not None and frame.mask is not None:
@@ -440,7 +441,7 @@ class Emitter:
 
 
 def _fit_int32(indices: Sequence[UOp]) -> bool:
-    """Return whether int64 indices fit int32: vectors of them then take half as many registers."""
+    """Return whether int64 indices fit int32, so that their vectors take half as many registers."""
     return all(
         u.dtype is dt.int64 and u.exact and dt.int32.min <= u.vmin and u.vmax <= dt.int32.max
         for u in indices

@@ -1,8 +1,8 @@
 """The exact floating-point remainder, as a function outside the kernel.
 
-LLVM's instruction frem would call the C library's fmod for each lane. The function here divides
-whole vectors; it needs a loop only for quotients of more than 52 bits. It subtracts multiples of
-the divisor without rounding: with an FMA where the target has one, with split factors elsewhere.
+LLVM's instruction frem would call the C library's fmod for each lane. This function divides whole
+vectors, and needs a loop only for quotients of more than 52 bits. It subtracts multiples of the
+divisor without rounding, with an FMA if the target has one, otherwise with split factors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _source(name: str, lanes: int, has_fma: bool) -> str:
 
     Each iteration subtracts a multiple of ``d = y * 2**k`` from the remainder r. The factor of d is
     smaller than 2**52, and k falls to 0 in the last iteration. If a quotient overflows, d is
-    multiplied by 2**1000, up to twice. That is exact, since y is below 1 in this case.
+    multiplied by 2**1000, up to twice. This is exact, because y is below 1 in this case.
     """
     t = {
         "D": vector("double", lanes), "I": vector("i64", lanes), "M": vector("i1", lanes),

@@ -54,15 +54,15 @@ def folds_compares(target: DeviceSpec) -> bool:
 
 
 class GuardedCompares:
-    """Emits instructions, and writes those differently that LLVM would compile to ``fmaxnm``.
+    """Emits instructions; those that LLVM would compile to ``fmaxnm`` are written differently.
 
     Parameters
     ----------
     emit : callable
         Appends an instruction and returns the name of its result.
     fence : callable
-        Takes a type and a float of that type, and returns the float behind a fence, through which
-        LLVM's optimizations do not look.
+        Takes a type and a float of this type, and returns the float behind a fence. LLVM's
+        optimizations do not look through the fence.
     """
 
     def __init__(self, emit: Callable[[str], str], fence: Callable[[str, str], str]) -> None:
@@ -141,7 +141,7 @@ class GuardedCompares:
         return condition, yes, no
 
     def _ways(self, condition: str, yes: str, no: str) -> list[tuple[str, str, str]]:
-        """Return the ways to write a select on a compare: as given, and also without a NOT."""
+        """Return the ways to write a select on a compare: as it is, and also without a NOT."""
         if not self._kinds.get(condition):
             return []
         inverse = self._inverses.get(condition)

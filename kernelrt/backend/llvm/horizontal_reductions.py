@@ -1,6 +1,6 @@
 """Identities of reductions, and horizontal reductions of vector accumulators.
 
-All functions except :func:`any_lane` take the REDUCE node for its reducer and dtype.
+All functions except :func:`any_lane` take a REDUCE node, and use its reducer and dtype.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _is_plain_constant(value: Value) -> bool:
 
 
 def _extreme(predicate: str) -> _Rule:
-    """Return a rule for NumPy's maximum or minimum: NaN wins; of equal numbers, the first.
+    """Return a rule for NumPy's maximum or minimum: NaN wins, and of equal numbers the first.
 
     For example, 0.0 and -0.0 are equal. ``select(y > x, y, x)`` alone gives x if either is NaN,
     which is correct if y cannot be NaN.
@@ -184,8 +184,9 @@ def _extreme(predicate: str) -> _Rule:
 def _fenced(b: Text, value: Value) -> str:
     """Return a float divisor behind a fence, so that LLVM does not look at its lanes.
 
-    LLVM assumes that a quotient is 0 in lanes where it finds both operands to be 0, although it is
-    NaN: SimplifyDemandedVectorElts treats division as it treats multiplication.
+    If LLVM finds that both operands are 0 in a lane, it assumes that the quotient is 0, although it
+    is NaN. The reason is that SimplifyDemandedVectorElts treats division as it treats
+    multiplication.
     """
     number = _float_constant(value)
     if value.lanes == 1 or (number is not None and number != 0.0):
@@ -296,7 +297,8 @@ def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool
 def _shift(left: bool) -> _Rule:
     """Return a rule for shifts.
 
-    A shift by the width or more gives 0, or the sign for a right shift of a signed integer.
+    A shift by the width or more gives 0. A right shift of a signed integer gives the sign in this
+    case.
     """
 
     def rule(b: Text, dtype: DType, v: list[Value]) -> str:
@@ -398,8 +400,8 @@ def _round_narrow(b: Text, text: str, dst: DType, lanes: int, here: str = "") ->
 def _round_to_odd(b: Text, text: str, lanes: int) -> str:
     """Round a double to a float so that rounding the float to a narrow type is correct.
 
-    If the float is inexact, its last bit is set, after stepping back if it was rounded away from
-    zero (Boldo and Melquiond, "When double rounding is odd", 2005).
+    If the float is inexact, it is first rounded toward zero, and then its last bit is set (Boldo
+    and Melquiond, "When double rounding is odd", 2005).
     """
     double, single, bits, mask = (vector(t, lanes) for t in ("double", "float", "i32", "i1"))
     near = b.emit(f"fptrunc {double} {text} to {single}")

@@ -2,9 +2,9 @@
 
 In registers, bool is i1, and float16 and bfloat16 are float (32 bits). In memory, bool is a byte,
 and float16 and bfloat16 are 16-bit integers. All other dtypes have the same type in both. LLVM's
-own types half and bfloat are not used, for three reasons: LLVM ends the process at vector lengths
-of bfloat that it cannot lower; its bfloat conversion flushes subnormals to 0 if the processor's
-instruction does; and its conversion to half may call a function that does not exist.
+own types half and bfloat are not used, for three reasons. LLVM ends the process if it cannot lower
+a vector length of bfloat. Its bfloat conversion flushes subnormals to 0 if the processor's
+instruction does so. And its conversion to half may call a function that does not exist.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Text:
     has_half : bool
         Whether the target has instructions to convert between float16 and float32.
     folds_compares : bool
-        Whether LLVM folds two compares of floats into one that is wrong for signaling NaNs.
+        Whether LLVM replaces two compares of floats by one that is wrong for signaling NaNs.
     has_rounding : bool
         Whether the target rounds floats to integers.
     has_fma : bool
@@ -262,7 +262,7 @@ class Text:
         return Value(text, len(values), dtype)
 
     def shuffle(self, a: Value, b: Value | None, mask: list[int]) -> Value:
-        """Pick lanes of `a` and `b` by number; a lane picked by -1 is undefined."""
+        """Select lanes of `a` and `b` by number. The number -1 gives an undefined lane."""
         if len(mask) == 1:
             source = a if b is None or mask[0] < a.lanes else b
             return self.lane(source, mask[0] % a.lanes)
@@ -305,7 +305,7 @@ class Text:
         return Value(out, lanes, dtype)
 
     def to_memory(self, value: Value) -> str:
-        """Convert a value to its memory type; a value that was loaded gets the same bits again."""
+        """Convert a value to its memory type. A value that was loaded gets the same bits again."""
         narrow, wide = vector(memory_type(value.dtype), value.lanes), self.type_of(value)
         if narrow == wide:
             return value.text
@@ -341,8 +341,9 @@ class Text:
     def _from_one_float16(self, text: str) -> str:
         """Convert the bits of one float16 to a float, by an instruction on a whole vector register.
 
-        LLVM would write only a part of a register. The processor then waits for the instruction
-        that wrote the rest of it, such as the conversion of the previous element.
+        LLVM would write only a part of a register. Then the processor would wait for the
+        instruction that wrote the rest of the register, such as the conversion of the previous
+        element.
         """
         long = self.emit(f"zext i16 {text} to i32")
         whole = self.emit(f"insertelement <4 x i32> zeroinitializer, i32 {long}, i64 0")

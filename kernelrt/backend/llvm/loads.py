@@ -90,7 +90,7 @@ class Loads:
         return self.memory.read(array, raw, u.dtype, lanes)
 
     def _load_spaced(self, u: UOp, point: Point, along: UOp, step: int) -> Value:
-        """Load elements of a small stride: load the whole run of memory, then pick lanes.
+        """Load elements of a small stride: load the whole run of memory, then select lanes.
 
         The stride may be negative. The run begins and ends with elements that are needed, so it
         stays within the buffer.
@@ -185,8 +185,8 @@ class Loads:
         Yields
         ------
         tuple of (int, str, str)
-            Number of elements, type and name of a vector. An array whose elements are vectors of
-            several rows is read once for these rows, with all of them.
+            Number of elements, type and name of a vector. If the elements of an array are vectors
+            of several rows, it is read once for all these rows.
         """
         known = set()
         for point in points:

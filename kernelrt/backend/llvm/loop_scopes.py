@@ -4,7 +4,7 @@ A frame stands for one open loop; the outermost frame is the function's entry bl
 emitted into the frame of the innermost loop that it varies with, even while deeper loops are open.
 The text of a deeper loop is appended to its parent's text only when that loop closes. So lines that
 were added to the parent meanwhile run before the loop. In this way, loop-invariant code is hoisted
-as it is emitted.
+when it is emitted.
 """
 
 from __future__ import annotations

@@ -206,8 +206,8 @@ class LLVMRenderer:
 def _name(info: Analysis) -> str:
     """Return a kernel's name, made of its operation, its loops, and the hash of its content.
 
-    The name begins with ``contract_64x128_over_32`` if the kernel sums products, with
-    ``reduce_64_over_10`` if it has other reductions, and with ``map_8192`` if it has none.
+    If the kernel sums products, the name begins like ``contract_64x128_over_32``. If it has other
+    reductions, the name begins like ``reduce_64_over_10``, otherwise like ``map_8192``.
     """
     stores = info.sink.src
     computed = [s for s in stores if s.src[2].op is not Op.CONST] or stores

@@ -60,7 +60,7 @@ class Stores:
     def _write(
         self, array: Array, index: UOp, value: Value, point: Point, *, reducer: Op | None = None
     ) -> None:
-        """Store the lanes of `value`, each to the element of `array` at its own `index`."""
+        """Store each lane of `value` to the element of `array` at the `index` of the lane."""
         along = vector_range(point)
         mask = self.emitter.mask_of(point)
         lanes = lanes_of(point)

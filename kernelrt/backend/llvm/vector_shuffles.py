@@ -20,10 +20,10 @@ _Labelled = tuple[Value, list[tuple[int, int]]]
 def transpose(text: Text, rows: list[Value]) -> list[Value]:
     """Transpose a block that is given by its rows. The number of columns must be a power of two.
 
-    Each round combines each pair of adjacent vectors into two new ones. The number of the vector
-    then contains one bit of the column number, and the number of the lane the lowest bit of the row
-    number. The first rounds move elements within 128-bit parts, later ones move whole parts, since
-    processors have instructions for both.
+    Each round combines each pair of adjacent vectors into two new ones. After a round, the number
+    of a vector contains one bit of the column number, and the number of a lane contains the lowest
+    bit of the row number. The first rounds move elements within 128-bit parts. Later rounds move
+    whole parts. Processors have instructions for both.
     """
     height, width = len(rows), rows[0].lanes
     full = 1 << (height - 1).bit_length()

@@ -1,8 +1,8 @@
 """Computes vectors of 64-bit integers from their 32-bit halves.
 
 An argmax orders elements by a value and its position. Both are the halves of one 64-bit key. The
-plain way to compute keys is to widen both halves, to shift one, and to OR them. To interleave two
-vectors of 32-bit lanes gives the same result. With that, an argmax takes two thirds of the time
+direct way to compute keys is to widen both halves, to shift one, and to OR them. If two vectors of
+32-bit lanes are interleaved, this gives the same keys, and an argmax takes two thirds of the time
 (`python -m bench.report rows`).
 """
 

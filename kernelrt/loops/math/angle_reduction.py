@@ -1,8 +1,9 @@
 """Range reduction of angles of any size: the remainder by a quarter of the circle.
 
 x = n pi/2 + r with abs(r) at most about pi/4. If x is large or close to a multiple of pi/2, r needs
-the quotient x * 2/pi to many more bits than x has. Only the quotient modulo 4 matters, so the bits
-of 2/pi that contribute whole circles are left out. They are selected for each lane.
+the quotient x * 2/pi to many more bits than x has. Only the quotient modulo 4 matters, so the
+product leaves out the bits of 2/pi that contribute whole circles. The bits to use are selected for
+each lane.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ def _chunk(place: int) -> float:
 def _aligned(a: UOp) -> tuple[UOp, list[UOp]]:
     """Return `a` scaled below 2**107, and the constants to multiply it with.
 
-    A binary search: each step shifts the list of constants and scales `a` accordingly.
+    The method is a binary search. Each step shifts the list of constants, and scales `a`
+    accordingly.
     """
     row = [const(_chunk(k), dt.float64) for k in range(_BITS // _CHUNK)]
     for step in _STEPS:

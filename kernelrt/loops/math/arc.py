@@ -80,7 +80,7 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
 def atan(x: UOp) -> UOp:
     """Return the arc tangent of a float32 or float64 node.
 
-    Beyond 1, atan a = pi/2 - atan(1/a), so that one polynomial is enough.
+    For a > 1, atan a = pi/2 - atan(1/a), so that one polynomial is enough.
     """
     a = x.alu(Op.ABS)
     one = x.const_like(1.0)

@@ -2,8 +2,8 @@
 
 LLVM has no vector math library here: an intrinsic such as llvm.exp would become one libm call for
 each lane. :func:`decompositions` replaces these nodes by plain arithmetic before code generation.
-Branches are only around cold paths. The numbers of instructions are in ir/ops.py. The table lists
-the greatest errors found on targets with fused multiply-add, in units in the last place.
+Only cold paths have branches. ir/ops.py has the numbers of instructions. The table lists the
+greatest errors that were found on targets with fused multiply-add, in units in the last place.
 
 ========  ==============  =======
 function  float32         float64
@@ -33,12 +33,12 @@ lgamma    0.51            1.6
 pow       1.18 (samples)  1.54
 ========  ==============  =======
 
-float32 errors are over all 2**32 numbers, compared with the float64 functions of the C library.
-float64 errors are over some 10**6 samples each, compared with its long double functions. The errors
-of sin, cos and tan hold for arguments of any size. Two errors are absolute instead of relative:
-that of sin, cos and tan in float64 for the few arguments beyond 2**30 within 2**-50 of a multiple
-of pi/2 (2**-104 of a quadrant), and that of lgamma in float64 close to a zero at a negative number
-(some 2**-52).
+The errors for float32 were measured with all 2**32 numbers, against the float64 functions of the C
+library. The errors for float64 were measured with some 10**6 samples for each function, against the
+long double functions. The errors of sin, cos and tan hold for arguments of any size. Two errors are
+absolute instead of relative: that of sin, cos and tan in float64 for the few arguments beyond 2**30
+within 2**-50 of a multiple of pi/2 (2**-104 of a quadrant), and that of lgamma in float64 close to
+a zero at a negative number (some 2**-52).
 
 Special values are those of NumPy: NaN gives NaN. Infinities, signed zeros, subnormal arguments and
 results are as in the C library. float16 and bfloat16 are computed in float32 and rounded once.
@@ -119,7 +119,7 @@ _SEPARATE: Final[Table] = {
 def decompositions(target: DeviceSpec) -> Table:
     """Return the rewrite rules that lower all transcendental nodes of a kernel for `target`.
 
-    Targets with a fused multiply-add instruction have equal rules, and so have the others. The
-    others also lower FMA nodes.
+    The rules depend only on whether the target has a fused multiply-add instruction. If it has
+    none, they also lower FMA nodes.
     """
     return _FUSED if target.has_fma else _SEPARATE

@@ -42,11 +42,11 @@ class _Constants:
     far : tuple of float
         Coefficients of (1 - erf(a))**(1/8) in powers of ``a - centre``, from there to saturated.
     centre : float
-        Chosen such that rounding the coefficients matters little.
+        Center of the polynomial `far`, chosen such that rounding its coefficients matters little.
     saturated : float
-        erf is 1 from here on.
+        Number from which on erf is 1.
     vanished : float
-        erfc is 0 from here on.
+        Number from which on erfc is 0.
     scaled : tuple of float
         Coefficients of erfc(a) e**(a**2) (a + 2) in powers of (a - 2) / (a + 2), from
         :data:`_JOIN` to ``vanished``; the first as an unevaluated sum of two.
@@ -125,9 +125,10 @@ _JOIN: Final = 0.47
 def erf(x: UOp) -> UOp:
     """Return the error function of a float32 or float64 node.
 
-    There are two polynomials; each element selects its coefficients. The one far from 0
-    approximates ``(1 - erf)**(1/8)``. That is so flat that a polynomial of modest degree reaches
-    from :data:`_FAR` to where erf rounds to 1, without an exponential or a division.
+    There are two polynomials; each element selects its coefficients. The polynomial for elements
+    far from 0 approximates ``(1 - erf)**(1/8)``. This function is so flat that a polynomial of
+    modest degree is enough from :data:`_FAR` to where erf rounds to 1. It needs no exponential and
+    no division.
     """
     k = _CONSTANTS[x.dtype]
     a = x.alu(Op.ABS)

@@ -45,17 +45,17 @@ class _Constants:
     ln2 : tuple of float
         ln 2 as an unevaluated sum of two.
     lowest, highest : float
-        exp and exp2 are 0 below, infinite above.
+        exp and exp2 are 0 below `lowest`, and infinite above `highest`.
     exp : tuple of float
         Coefficients of e**r for abs(r) <= ln 2.
     exp2 : tuple of float
         Coefficients of 2**r for abs(r) <= 1.
     expm1_lowest, expm1_highest : float
-        expm1 is -1 below, infinite above.
+        expm1 is -1 below `expm1_lowest`, and infinite above `expm1_highest`.
     expm1 : tuple of float
         Coefficients, from that of r**2 on, of e**r - 1 = r + ... for abs(r) <= ln 2 / 2.
     saturated : float
-        tanh is 1 from here on.
+        Number from which on tanh is 1.
     twice_expm1 : tuple of float
         Coefficients, from that of r**2 on, of e**(2 r) - 1 = 2 r + ... for abs(r) <= ln 2 / 4.
     """
@@ -141,9 +141,10 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
 def exp(x: UOp) -> UOp:
     """Return e**x for a float32 or float64 node.
 
-    x = 2 m ln 2 + r with an integer m and abs(r) <= ln 2, so e**x = e**r * 2**m * 2**m. Scaling in
-    two steps reaches every exponent of the format, including subnormal and infinite results, with
-    one shift: rounding to even multiples costs less than a second power of two.
+    x = 2 m ln 2 + r with an integer m and abs(r) <= ln 2, so e**x = e**r * 2**m * 2**m. The result
+    is scaled by 2**m twice. So it can have any exponent of the format, and can be subnormal or
+    infinite. Because both factors are equal, one shift computes both; a second power of two would
+    cost more than the wider range of r.
     """
     return exp_of_sum(x, None)
 

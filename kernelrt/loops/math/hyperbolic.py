@@ -42,7 +42,7 @@ class _Constants:
     Attributes
     ----------
     highest : float
-        Both are infinite from here on.
+        Number from which on both are infinite.
     sinh, cosh : tuple of float
         sinh r = r + r**3 P(r**2), cosh r = 1 + r**2 P(r**2) for abs(r) <= ln 2 / 2.
     """

@@ -62,9 +62,9 @@ _LN2: Final = floats("0x1.62e42fefa38p-1 0x1.ef35793c7673p-45")
 def power(x: UOp, y: UOp) -> UOp:
     """Return `x` to the power `y`, both float32 or float64 nodes.
 
-    It is 2**(y log2(abs(x))), with a logarithm of more bits than the format has, since y multiplies
-    its error. Special cases are those of C and NumPy: x**0 and 1**y are 1, also for NaN. A negative
-    base needs an integer exponent and keeps its sign if that is odd.
+    The result is 2**(y log2(abs(x))). The logarithm has more bits than the format, because y
+    multiplies its error. Special cases are those of C and NumPy: x**0 and 1**y are 1, also for NaN.
+    A negative base needs an integer exponent; the result is negative if the exponent is odd.
     """
     exponent = _constant(y)
     short = None if exponent is None else _short(x, exponent)
@@ -98,7 +98,7 @@ def _constant(y: UOp) -> float | None:
 
 
 def _short(x: UOp, exponent: float) -> UOp | None:
-    """Return the power for exponents that one or two roundings or a root compute, else None."""
+    """Return the power if a few products, a quotient or a root compute it, else None."""
     if exponent == 0.5:
         # pow gives +0 for -0 and +inf for -inf, where a root gives -0 and NaN.
         root = x.alu(Op.SQRT) + 0.0

@@ -1,6 +1,6 @@
 """Building blocks of the approximations: formats, constants and exact steps.
 
-All are branch-free sequences of simple ops, so that LLVM turns each node into one vector
+All are sequences of simple ops without branches, so that LLVM turns each node into one vector
 instruction. They rely on these conventions:
 
 - FMA rounds once, MUL followed by ADD twice: LLVM only fuses FMA nodes.
@@ -133,8 +133,8 @@ def either_polynomial(
 ) -> UOp:
     """Return the polynomial with coefficients `yes` where `choice` is true, else with `no`.
 
-    Selecting coefficients takes less time than a second polynomial: processors have more execution
-    units for selects than for multiplications.
+    This takes less time than a second polynomial, because processors have more execution units for
+    selects than for multiplications.
     """
 
     def chosen(k: int) -> UOp:
@@ -149,9 +149,9 @@ def either_polynomial(
 
 
 def in_halves(x: UOp, square: UOp, coefficients: tuple[float, ...]) -> UOp:
-    """Return :func:`polynomial` from its even and odd powers: half the latency.
+    """Return :func:`polynomial` as the sum of its even and odd powers, with half the latency.
 
-    It saves time if `square`, which is ``x * x``, is needed anyway.
+    This saves time if `square`, which is ``x * x``, is needed in any case.
     """
     odd = polynomial(square, coefficients[1::2])
     return fma(odd, x, polynomial(square, coefficients[0::2]))
@@ -175,7 +175,7 @@ def at_least(x: UOp, limit: float) -> UOp:
 
 
 def bits_of(x: UOp, dtype: DType | None = None) -> UOp:
-    """Return the bits of a float as an integer of the same width. Default: unsigned."""
+    """Return the bits of a float as an integer of the same width, by default an unsigned one."""
     return UOp(Op.BITCAST, dtype or FORMATS[x.dtype].unsigned, (x,))
 
 
@@ -232,7 +232,7 @@ def upper_half(number: float, dtype: DType) -> float:
 
 
 def halves(x: UOp) -> tuple[UOp, UOp]:
-    """Return two numbers whose sum is `x`: products of such halves are exact."""
+    """Return two numbers whose sum is `x`. The products of such halves are exact."""
     if x.op is Op.CONST:
         high = upper_half(x.arg, x.dtype)
         return x.const_like(high), x.const_like(x.arg - high)

@@ -1,9 +1,9 @@
 """sin, cos and tan, for arguments of any size.
 
 x = n pi/2 + r with abs(r) at most about pi/4; n selects one of two polynomials in r, and the sign.
-Angles of usual size are reduced by subtracting n times the parts of pi/2. Only vectors with a
-larger angle take the slow path of angle_reduction.py. Reduction and polynomials are computed once
-for all functions of one x.
+For angles of usual size, r is x minus n times each part of pi/2. Only vectors with a larger angle
+take the slow path of angle_reduction.py. Several functions of one x share the reduction and the
+polynomials.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Constants:
     Attributes
     ----------
     limit : float
-        Arguments below it are reduced by subtracting n times the parts of pi/2.
+        Arguments below this number are reduced by subtracting n times the parts of pi/2.
     half_pi : tuple of float
         pi/2 as an unevaluated sum of three.
     sin, cos, tan : tuple of float
@@ -187,9 +187,9 @@ def _cos(_x: UOp, quadrant: UOp, r: UOp, low: UOp) -> UOp:
 def _tan(x: UOp, quadrant: UOp, r: UOp, low: UOp) -> UOp:
     """Return tan r in even quarters, -1 / tan r in odd ones.
 
-    tan r is a sum, and its rounding error is subtracted from the inverse as if the inverse were
-    about 1. If it is not, tan r is small, and the error is negligible next to the inverse. Without
-    FMA, where more errors add up, the inverse is not taken as 1.
+    tan r is a sum. Its rounding error is subtracted from the inverse, as if the inverse were about
+    1. If it is not, tan r is small, and the error is negligible compared with the inverse. Without
+    FMA more errors add up, so the actual inverse is used.
     """
     z = r * r
     p = polynomial(z, _CONSTANTS[r.dtype].tan)

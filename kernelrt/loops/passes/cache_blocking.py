@@ -2,10 +2,10 @@
 
 A contraction that keeps its sums in registers reads its whole depth (the summed axis) for each
 tile. If its reads then jump from page to page, this pass keeps the sums of a block of results in a
-LOCAL instead. Each part of the depth is added to all of these sums (output-stationary). So a matrix
-that is multiplied by few rows, or whose columns are summed, is read from start to end. If both
-operands are large, parts of both are copied, so that they stay in the cache. Each sum adds its
-terms in the order of the depth; a long sum adds parts first, then their sums.
+LOCAL instead. Each part of the depth is added to all of these sums (output-stationary). So if a
+matrix is multiplied by few rows, or if its columns are summed, it is read from start to end. If
+both operands are large, parts of both are copied, so that they stay in the cache. Each sum adds its
+terms in the order of the depth. A long sum first sums parts, and then adds the sums of the parts.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _divisor(size: int, step: int, bounds: tuple[int, int]) -> int | None:
 
 
 def _first(size: int, steps: Sequence[int], bounds: tuple[int, int]) -> int | None:
-    """Return :func:`_divisor` for the first of `steps` that has one."""
+    """Return :func:`_divisor` for the first of `steps` for which there is one."""
     return next((n for step in steps if (n := _divisor(size, step, bounds))), None)
 
 
@@ -137,7 +137,7 @@ def _columns(info: Analysis, sink: UOp, target: DeviceSpec) -> UOp:
 def _strips(
     info: Analysis, sink: UOp, reduce: UOp, load: UOp, columns: UOp, target: DeviceSpec
 ) -> UOp:
-    """Return `sink` with the sums of a strip of columns in a LOCAL, to which row by row is added.
+    """Return `sink` with the sums of a strip of columns in a LOCAL, to which each row is added.
 
     Return `sink` itself if the sizes do not fit.
     """
@@ -272,12 +272,12 @@ def _blocks(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -
 
 
 def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
-    """Return the RANGE of the other operand's rows if blocks of results pay, else None.
+    """Return the RANGE of the other operand's rows if blocks of results save time, else None.
 
-    Blocks pay in three cases. First, memory is contiguous along the rows, and the lines read along
-    the depth evict each other from the L2 cache, so that neighboring rows fetch them again. Second,
-    packing pays, but there is no memory for the panels of the whole depth that a tile needs. Third,
-    packing pays, but the panels are far apart in memory.
+    Blocks save time in three cases. First, memory is contiguous along the rows, and the lines read
+    along the depth evict each other from the L2 cache, so that neighboring rows fetch them again.
+    Second, packing saves time, but there is no memory for the panels of the whole depth that a tile
+    needs. Third, packing saves time, but the panels are far apart in memory.
     """
     x, depth = found.other, found.depth[-1]
     if x.src[0].op is not Op.PARAM or any(u.op is Op.BOUND for u in toposort([x])):
@@ -332,9 +332,9 @@ def _panels(x: UOp, side: _Side, walked: tuple[UOp, UOp, UOp], free: Iterator[in
 def outside(info: Analysis, target: DeviceSpec) -> tuple[UOp, ...]:
     """Return the RANGEs of REDUCEs that go around the loops of the local arrays that they fill.
 
-    If the sums read another local array, the RANGEs up to the last one that this array varies with
-    go around. So each part of it is filled once and used for all sums. If the sums read a matrix
-    that streams from memory, all their RANGEs go around.
+    The sums may read another local array. Then the RANGEs up to the last one that this array varies
+    with go around, so that each part of the array is filled once and used for all sums. If the sums
+    read a matrix that streams from memory, all RANGEs of the sums go around.
     """
     found: list[UOp] = []
     for array in info.locals:

@@ -24,9 +24,10 @@ _Pair = tuple[UOp, UOp]
 def merge_passes(sink: UOp) -> UOp:
     """Return `sink` with REDUCEs and LOCALs over equal extents fused, if dependences allow it.
 
-    Nodes are fused by giving them the same RANGEs. The code generator computes REDUCEs and LOCALs
-    over the same RANGEs in one pass, and values that several of them use become one node. If a
-    REDUCE reads an array element by element, it takes each element as soon as it is computed.
+    The function fuses nodes by giving them the same RANGEs, because the code generator computes
+    REDUCEs and LOCALs over the same RANGEs in one pass. Values that several of them use become one
+    node. If a REDUCE reads an array element by element, it uses each element as soon as the element
+    is computed.
     """
     sink = _fused_reads(sink)
     # Nested nodes vary with their outer loops, so they may match only after these are shared.
@@ -38,8 +39,8 @@ def merge_passes(sink: UOp) -> UOp:
 class _Passes:
     """The dependences among the passes of a kernel.
 
-    A pass is the REDUCEs and LOCALs over the same RANGEs. Passes, REDUCEs and LOCALs have numbers,
-    and a set of them is an integer bit mask: bit i stands for number i.
+    A pass is all REDUCEs and LOCALs over the same RANGEs. Passes, REDUCEs and LOCALs have numbers.
+    A set of them is a bit mask in an integer: bit i stands for number i.
 
     Attributes
     ----------
@@ -100,7 +101,8 @@ class _Passes:
     def wait(self, reduce: UOp, local: UOp) -> bool:
         """Return whether `reduce` and `local` cannot share a pass.
 
-        They cannot if another pass must run after `local` is filled and before `reduce` starts.
+        They cannot share one if another pass must run after `local` is filled and before `reduce`
+        starts.
         """
         own, filled = (self._within[self._numbers[u]] for u in (reduce, local))
         if self.needs[filled] >> own & 1:

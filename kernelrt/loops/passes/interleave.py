@@ -1,4 +1,4 @@
-"""Interleave factor: how many independent dependency chains are emitted interleaved.
+"""Interleave factor: the number of independent dependency chains that the code interleaves.
 
 The operations of a chain wait for each other. For example, exp of a vector is a chain of a dozen
 operations of a few cycles each. An out-of-order core overlaps the chains of several vectors, but
@@ -52,7 +52,7 @@ def abreast(info: Analysis, roots: Sequence[UOp], target: DeviceSpec) -> int:
 
 
 def _alive(info: Analysis, roots: Sequence[UOp]) -> int:
-    """Return how many values of a point are live at once, at most; masks do not count."""
+    """Return the maximum number of values of a point that are live at once, without masks."""
     order = [u for u in info.order(roots) if info.deps[u]]
     last = {s: step for step, u in enumerate(order) for s in u.src}
     last |= dict.fromkeys(roots, len(order))

@@ -1,8 +1,8 @@
 """Masked-tile skipping: finds blocks of an array that a mask makes zero.
 
-If a mask contains only loop indices (as in causal attention), it sets whole blocks of an array to
-one value, or to one value for each row. A test of these few values tells whether the whole block is
-zero. If it is, the block need not be computed before it is multiplied.
+If a mask contains only loop indices, as in causal attention, it sets whole blocks of an array to
+one value, or to one value for each row. A test of these few values shows whether the whole block is
+zero. If so, the block need not be computed before it is multiplied.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _is_array(u: UOp) -> bool:
 
 
 def _is_set(number: float) -> bool:
-    """Return whether any bit of a number is set; 0.0 has none, -0.0 has its sign bit."""
+    """Return whether any bit of a number is set; -0.0 has one, its sign bit, and 0.0 has none."""
     return number != 0 or str(number).startswith("-")
 
 

@@ -1,9 +1,10 @@
 """Operand packing: copies panels of an operand in the order in which a contraction reads it.
 
-For every few rows of one operand, a contraction reads the other operand again, a few columns at a
-time. If the rows of that operand lie far apart in memory, the elements of a column compete for the
-same cache sets. If its columns lie far apart, they have to be transposed each time. One copy to
-*panels* avoids both. A panel is a LOCAL with as many columns as a vector has lanes, row after row.
+For every few rows of the first operand, a contraction reads the second operand again, a few columns
+at a time. If the rows of the second operand lie far apart in memory, the elements of a column
+compete for the same cache sets. If its columns lie far apart, they have to be transposed each time.
+One copy to *panels* avoids both. A panel is a LOCAL with as many columns as a vector has lanes, row
+after row.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Contraction(NamedTuple):
 
 
 def pack(sink: UOp, target: DeviceSpec) -> UOp:
-    """Return `sink` with an operand packed, if it is a contraction that gains by packing."""
+    """Return `sink` with an operand packed, if it is a contraction and packing saves time."""
     info = Analysis(sink)
     found = contraction(info)
     if found is None:
@@ -117,10 +118,10 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
 
 
 def _comes_out(info: Analysis, found: Contraction, lanes: int) -> bool:
-    """Return whether whole panels cover the columns, where the last panel may repeat some columns.
+    """Return whether whole panels cover the columns; the last one may repeat some columns.
 
-    To repeat columns pays if it takes fewer vector operations than vectors along the depth would
-    take. If the columns are contiguous already, they are read in place instead.
+    Columns are repeated only if this takes fewer vector operations than vectors along the depth. If
+    the columns are contiguous already, they are read in place instead.
     """
     columns = extent(found.columns)
     again = -columns % lanes
@@ -180,7 +181,7 @@ def stored_along(info: Analysis, reduce: UOp) -> UOp | None:
 
 
 def gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
-    """Return whether packing pays.
+    """Return whether packing saves time.
 
     It does if the operand must be transposed, takes long to compute, or leaves the L1 cache before
     it is read again.
@@ -277,10 +278,10 @@ def reads_what_it_writes(info: Analysis) -> bool:
 
 
 def _is_narrow(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
-    """Return whether the operand has rows shorter than a vector, and to transpose it pays.
+    """Return whether the operand has rows shorter than a vector, and a transposed copy saves time.
 
-    It pays if the other operand is contiguous along the depth, so that vectors run along the depth.
-    Without a transposed copy, each vector of the operand would be gathered from several loads.
+    It does if the other operand is contiguous along the depth, so that vectors run along the depth.
+    Without a transposed copy, several loads would gather each vector of the operand.
     """
     lanes = target.lanes(local_itemsize(found.value.dtype))
     columns, last = extent(found.columns), found.depth[-1]

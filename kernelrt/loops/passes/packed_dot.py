@@ -1,10 +1,10 @@
 """Packed dot products: sums of products of 8- or 16-bit numbers, several in a 32-bit word.
 
 A dot-product instruction multiplies the bytes (or 16-bit halves) of two 32-bit words and adds up
-the products of a word. This pass reads several elements that are adjacent along the depth (the
-summed axis) as one word. So a sum of products becomes a sum of DOTs over a shorter depth. An
-operand that is contiguous along the depth is read as words in place. Any other operand is packed
-into panels of words; each panel is used for many results.
+the products of a word. This pass reads several elements as one word, if they are adjacent along the
+depth (the summed axis). So a sum of products becomes a sum of DOTs over a shorter depth. An operand
+that is contiguous along the depth is read as words in place. Any other operand is packed into
+panels of words; each panel is used for many results.
 
 The instruction for bfloat16 adds the second product of a pair first, then the first one, each by a
 fused multiply-add in float32. It treats subnormal operands and results as 0.
@@ -85,9 +85,10 @@ def in_words(sink: UOp, target: DeviceSpec) -> UOp:
 def _is_spread(info: Analysis, found: Contraction) -> bool:
     """Return whether few rows use a panel, and each row of the panel is on a page of its own.
 
-    If so, panels do not pay if the columns can be summed in place. This was measured with 12 to 31
-    rows times matrices of 1024 x 1024 and 4096 x 4096, of 8 and 16 bits. Rows of exactly a page,
-    4096 x 4096 of int8, take 0.57 to 0.85 of the time with panels (AVX-512 with VNNI, Zen 5).
+    If so, and if the columns can be summed in place, panels save no time. Measurements show this,
+    with 12 to 31 rows times matrices of 1024 x 1024 and 4096 x 4096, of 8 and 16 bits. The
+    exception is a row of exactly a page: 4096 x 4096 of int8 takes 0.57 to 0.85 of the time with
+    panels (AVX-512 with VNNI, Zen 5).
     """
     steps = (info.stride(found.load, r) or 0 for r in found.depth)
     far = max(map(abs, steps)) * found.load.dtype.itemsize > PAGE
@@ -200,9 +201,9 @@ class _Product(NamedTuple):
     parts : Parts
         How a DOT of words of `load` and `other`, flipped if need be, reads them.
     flips : bool
-        Whether the highest bit of each byte of `other` is flipped, because the instruction does
-        not take bytes of these signednesses. That adds or subtracts 128 and changes the signedness.
-        A correction of 128 times `load` is subtracted from the sums.
+        Whether the highest bit of each byte of `other` is flipped, because the instruction does not
+        take bytes of these signednesses. The flip changes the signedness, and adds or subtracts
+        128. The sums are corrected by 128 times `load`.
     """
 
     load: _Words
@@ -373,7 +374,7 @@ def _heights(size: int, most: int) -> list[int]:
 
 
 def _widths(size: int, lanes: int) -> list[int]:
-    """Return block widths; those with the least computation and copying come first."""
+    """Return block widths. Those with the least computation and copying come first."""
 
     def cost(width: int) -> tuple[int, int]:
         return -(-size // width) * (width + AGAIN), width
@@ -468,7 +469,7 @@ class _Panels:
         """Return the RANGEs over blocks that replace the temporary ones, with their final numbers.
 
         They take the numbers of the former RANGEs of rows and columns, which must be replaced
-        before. Blocks of columns are outermost, since it takes longer to fill their panels. Blocks
+        before. Blocks of columns are outermost, because to fill their panels takes longest. Blocks
         of rows, panels and the rest follow.
         """
         first, second = sorted((int(self.row.arg), int(self.found.columns.arg)))

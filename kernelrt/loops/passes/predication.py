@@ -1,9 +1,10 @@
 """Predication: skips sums that no result uses, products with zero, and values of masked elements.
 
-A mask that contains only loop indices (as in causal attention) makes whole tiles of a result
-unused, or sets whole tiles of an operand to zero or another constant. The kernel finds unused tiles
-by the mask, and constant tiles by a test of the computed operand. It does not compute the former,
-and computes one row of the latter. This does not change a bit of any result.
+If a mask contains only loop indices, as in causal attention, it has one of two effects. It makes
+whole tiles of a result unused, or it sets whole tiles of an operand to zero or another constant.
+The kernel finds unused tiles by the mask, and does not compute them. It finds constant tiles by a
+test of the computed operand, and computes only one row of their products. No result changes by a
+bit.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def _halton(count: int) -> list[tuple[float, ...]]:
 
 
 def _radical_inverse(number: int, base: int) -> float:
-    """Return the radical inverse of a number: its digits in `base`, reversed behind the point."""
+    """Return the radical inverse of a number: its digits in `base`, in reverse after the point."""
     found, weight = 0.0, 1.0
     while number:
         number, digit = divmod(number, base)
@@ -204,7 +205,7 @@ def _throughout(mask: UOp, holds: bool) -> _Seen | None:
 
 
 def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
-    """Return the LOAD of a pass for which a zero test pays, or None.
+    """Return the LOAD of a pass for which a test for zeros saves time, or None.
 
     The LOAD reads, in order, an array that masks may have filled with zeros. If a whole tile of it
     is zero, all its rows have the same products with the other operand: 0, or NaN where the other
@@ -234,10 +235,10 @@ def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) ->
 def masked_in(
     info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile], costs: Costs
 ) -> Masked | None:
-    """Return the masked array whose elements alone vary along the loop of a pass, or None.
+    """Return the masked array whose elements are all that varies along the loop of a pass, or None.
 
-    If a whole tile of it is masked, all elements of a row have the same values. They are computed
-    once for each row: in a softmax, ``exp(-inf - maximum)``.
+    If a whole tile of this array is masked, all elements of a row have the same value, which is
+    computed once for the row. In a softmax, this value is ``exp(-inf - maximum)``.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Software prefetch for stores, windows and following tiles.
 
-A prefetched address is in an argument, and its index consists of loops that are open at the
-prefetch. Prefetch of the rows of a single loop is in `prefetch_streams.py`.
+The address of a prefetch is in an argument, and its index contains only loops that are open at the
+prefetch. `prefetch_streams.py` prefetches the rows of a single loop.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def read_next(
 ) -> tuple[UOp, ...]:
     """Return LOADs of elements that the sums of `values` first read in the next iteration.
 
-    This is the next iteration of the innermost enclosing loop. For example, when the window of a
-    convolution moves on by one column, it has read most elements before. Only the new column is
-    prefetched. Each iteration of the outermost loop of the sums prefetches the returned LOADs.
+    The next iteration is that of the innermost enclosing loop. For example, when the window of a
+    convolution moves by one column, most of its elements were read before, so only the new column
+    is prefetched. Each iteration of the outermost loop of the sums prefetches the returned LOADs.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ def _row_after(
 
 
 def _reach(r: UOp, far: Mapping[UOp, int]) -> int:
-    """Return how many elements lie between the first and last one of an iteration of loop `r`.
+    """Return the number of elements from the first to the last one of an iteration of loop `r`.
 
     Both are included.
     """
@@ -313,9 +313,9 @@ def next_parts(
 ) -> tuple[UOp, ...]:
     """Return LOADs that prefetch, in the tiles of one iteration, the part that the next one copies.
 
-    If the rows of a matrix are pages apart, copying a part of it stalls on each cache line, while
-    the products computed from the copy leave memory idle. So each tile of the products prefetches
-    its share of the lines of the next part.
+    If the rows of a matrix are pages apart, a copy of a part of it waits for each cache line. The
+    products that are computed from the copy leave memory idle. So each tile of the products
+    prefetches its share of the lines of the next part.
 
     Parameters
     ----------

@@ -51,8 +51,8 @@ def blocks_after(
     """Return LOADs of the block from which the next iteration of an outer loop gathers elements.
 
     For example, each member of a population gathers from its own rows of a table; these rows are
-    the block. Elements are gathered in random order, so each read would wait for memory. It is
-    twenty times as fast to prefetch the lines of the block in order.
+    the block. Elements are gathered in random order, so each read would wait for memory. A prefetch
+    of the lines of the block in order is twenty times as fast.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ _LATE = CLOSING | {Op.LOAD, Op.BOUND}
 
 
 def is_plain(index: UOp) -> bool:
-    """Return whether `index` contains only loop indices and Variables, so is known in advance."""
+    """Return whether `index` has only loop indices and Variables, so that it is known early."""
     return all(u.op not in _LATE for u in toposort([index]))
 
 
@@ -148,10 +148,10 @@ def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool
 def are_runs(info: Analysis, nest: Nest, along: UOp, device: DeviceSpec) -> bool:
     """Return whether all loads of `nest` read long runs along `along`, each only once.
 
-    Such runs should be read one by one, since hardware prefetchers then follow them. The buffers
-    must exceed the L2 cache. Runs shorter than a page count only if the buffers fill the L3 cache:
-    8 rows of 1 KiB that are read side by side take three times as long from memory, but less time
-    from the L3 cache.
+    Such runs should be read one by one, because hardware prefetchers then follow them. The buffers
+    must exceed the L2 cache. If runs are shorter than a page, the buffers must also fill the L3
+    cache. For example, if 8 rows of 1 KiB are read side by side, this takes three times as long
+    from memory, but less time from the L3 cache.
     """
     if not nest.loads or not _streams_once(info, nest.loads, nest.ranges, device):
         return False
@@ -169,9 +169,9 @@ def reads_in_rows(
     """Return whether a tile should read the rows that it reduces to `folds` one after the other.
 
     It reads several rows from start to end, each row once. The processor then reads memory in
-    order. Hardware prefetchers follow that, but not 8 short rows that are read side by side: the
-    maxima of 262144 rows of 64 float32 take 2.0 ms instead of 3.4 (AVX-512, Zen 4). Rows that the
-    L2 cache holds gain nothing.
+    order. Hardware prefetchers follow this, but do not follow 8 short rows that are read side by
+    side. For example, the maxima of 262144 rows of 64 float32 take 2.0 ms instead of 3.4 ms
+    (AVX-512, Zen 4). Rows that the L2 cache holds gain nothing.
     """
     loads = [x for u in folds for x in info.loads(u.src[0])]
     whole = all(part.trips == 1 for loop in loops for part in loop.parts)
@@ -190,9 +190,9 @@ def _streams_once(
 def goes_by_rows(
     info: Analysis, nests: Sequence[Nest], abreast: int, device: DeviceSpec
 ) -> bool:
-    """Return whether a kernel with several passes over its rows best handles one row at a time.
+    """Return whether a kernel with several passes over its rows should handle one row at a time.
 
-    There are three cases in which it does:
+    It should in three cases:
 
     - One pass computes for so long that the next row can be prefetched meanwhile
       (:func:`next_rows`). ``logsumexp`` of 512 x 16000 takes 2.2 ms row by row, 3.6 ms with several
@@ -260,13 +260,13 @@ def next_rows(
 ) -> tuple[int, tuple[UOp, ...]]:
     """Return which loop over a row should prefetch the rows of the next iteration, and which LOADs.
 
-    The first loop over a row waits for memory. Later loops compute and leave memory idle. If one of
-    these computes for at least half the time that a cache line takes to arrive, it can prefetch the
-    next row. A softmax of 64 x 50000 then takes a fifth less time (`python -m bench.report rows`).
-    Rows that fit the L1 cache gain nothing, since the hardware prefetches beyond their ends. Rows
-    that are only written are not prefetched: the next row may belong to another core, and the
-    prefetch would take lines away from that core while it writes them. With such prefetches, the
-    same softmax takes 1.5 times as long on two cores.
+    The first loop over a row waits for memory. Later loops compute, and leave memory idle. If one
+    of these computes for at least half the time that a cache line takes to arrive, it can prefetch
+    the next row. A softmax of 64 x 50000 then takes a fifth less time (`python -m bench.report
+    rows`). Rows that fit the L1 cache gain nothing, because the hardware prefetches beyond their
+    ends. Rows that are only written are not prefetched. The next row may belong to another core,
+    and the prefetch would take cache lines from this core while it writes them. With such
+    prefetches, the same softmax takes 1.5 times as long on two cores.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def outlasts_memory(work: float, itemsize: int, device: DeviceSpec) -> bool:
 def _rows_of(
     info: Analysis, walks: Sequence[Walk], outer: UOp, device: DeviceSpec
 ) -> dict[UOp, tuple[int, UOp]]:
-    """Return, for each PARAM of which every iteration accesses another row, its first access.
+    """Return the first access of each PARAM of which every iteration accesses another row.
 
     The access comes with the index of its loop in `walks`.
     """

@@ -30,7 +30,7 @@ _WHOLE = (dt.float32, dt.float64, dt.int32, dt.int64)
 
 
 def replaced(info: Analysis) -> dict[UOp, UOp]:
-    """Return LOCAL -> the LOCAL whose memory it takes, since nothing reads that one any more.
+    """Map each LOCAL to the LOCAL whose memory it takes, because nothing reads the latter later.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ def replaced(info: Analysis) -> dict[UOp, UOp]:
 
 
 def scratch_outputs(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]]:
-    """Return LOCAL -> (PARAM, start index), for LOCALs that lie in an output buffer.
+    """Map each LOCAL that lies in an output buffer to (PARAM of the buffer, start index).
 
     The STORE to the output reads each element of the array once and overwrites it with the result.
-    Nothing reads the array after that. This saves memory traffic: an array of a long row would not
-    stay in the cache together with the output, and the lines of the output are already fetched when
-    the array is computed.
+    Nothing reads the array after that. This saves memory traffic, for two reasons. An array of a
+    long row would not stay in the cache together with the output. And the computation of the array
+    already fetches the lines of the output.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def scratch_outputs(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]
 
 
 def _start(info: Analysis, store: UOp, load: UOp) -> UOp | None:
-    """Return the index in the output where the row begins that `store` computes from an array.
+    """Return the index in the output at which `store` begins to store a row from an array.
 
     Return None if the row does not have the elements of the array of `load`, in the same order.
     """

@@ -1,11 +1,11 @@
 """Row tiling of fused contractions: computes blocks of rows instead of single rows.
 
 Some kernels compute an operand of a contraction themselves, row by row. For example, attention
-fills a row of weights for each row of its results. Such a kernel reads the other operand completely
-for the few rows of a register tile. This pass makes local arrays hold a block of rows, so that
-operands are read once for a block. It computes the operand for one part of the depth (the summed
-axis) at a time, and the results accumulate in an array. Rows that several loops read, as in a
-softmax, are kept whole.
+fills a row of weights for each row of its results. Such a kernel reads all of the other operand for
+the few rows of a register tile. With this pass, local arrays hold a block of rows, so the other
+operand is read once for a block. The kernel computes its operand for one part of the depth (the
+summed axis) at a time, and the results accumulate in an array. If several loops read a row, as in a
+softmax, the whole row is kept.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def block_rows(sink: UOp, target: DeviceSpec) -> UOp:
 
 
 def _rows(info: Analysis) -> _Rows | None:
-    """Return the parts of the kernel `info` if it contracts rows that nothing else reads."""
+    """Return the parts of the kernel `info` if only its contraction reads the computed rows."""
     plain = all(u.op is not Op.BOUND and (u.op is not Op.LOAD or len(u.src) == 2)
                 for u in info.nodes)  # fmt: skip
     if not info.locals or not plain or not all(map(is_fixed, info.ranges)):
