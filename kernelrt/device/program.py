@@ -177,7 +177,7 @@ class ProgramSpec:
 class CompiledSpec:
     """A compiled kernel: source that a loader compiles (JIT) or object bytes (AOT).
 
-    Exactly one of `src` and `bytes` is set. Object caches and ahead-of-time builds use `bytes`.
+    Either `src` or `bytes` is set. Object caches and ahead-of-time builds use `bytes`.
 
     Attributes
     ----------

@@ -3,8 +3,8 @@
 If two tilings of a kernel have equal keys, the kernel's results have equal bits. The order of a sum
 follows from the tiles of its reduced RANGEs and from the number of accumulators. This number
 depends on how many results one iteration computes. Tilings that add in the same order get equal
-keys if this module recognizes it, but may get different ones. All other values of a kernel round
-the same in every tiling.
+keys only if this module recognizes the order; otherwise their keys differ. All other values of a
+kernel round the same in every tiling.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = ["order_of_sums"]
 def order_of_sums(nest: LoopNest) -> str:
     """Return the key of `nest`. Nests of one kernel with equal keys give bitwise equal results.
 
-    Integer sums wrap, so their order does not matter. A MAX or MIN of floats has an order, too:
-    0.0 and -0.0 compare equal, so the result depends on which of them comes first.
+    Integer sums wrap, so their order does not matter. A MAX or MIN of floats also depends on the
+    order: 0.0 and -0.0 compare equal, so the result is the one that comes first.
     """
     keys = {json.dumps(key, separators=(",", ":")) for key in _keys(nest.body, {})}
     return "\n".join(sorted(keys))
@@ -62,14 +62,14 @@ def _keys(items: Sequence[Item], opened: Loops) -> Iterator[Any]:
 
 
 def _tiles(loops: Any) -> list[list[int]]:
-    """Return the tiles of `loops` themselves, for loops for which there is no more general key."""
+    """Return the tiles of `loops`; used for loops that have no more general key."""
     return [
         [int(loop.range.arg), loop.tile.factor, loop.tile.lanes, _share(loop)] for loop in loops
     ]
 
 
 def _share(loop: Loop) -> int:
-    """Return the chunk size, or 0 for a constant extent, whose chunks are whole tiles anyway."""
+    """Return the chunk size, or 0 for a constant extent, whose chunks are always whole tiles."""
     return 0 if is_fixed(loop.range) else loop.share
 
 

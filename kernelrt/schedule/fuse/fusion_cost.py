@@ -199,11 +199,11 @@ class Prices:
         return repeated > self.launch + self.traffic(count * pad.dtype.itemsize)
 
     def worth_storing(self, node: UOp) -> float:
-        """Return the cycles per element of `node` above which storing beats computing it again."""
+        """Return the cycles per element above which a buffer of `node` beats recomputation."""
         return self.traffic(node.dtype.itemsize, out_of_cache=True)
 
     def worth_keeping(self, node: UOp) -> float:
-        """Return the cycles per element of `node` above which a local array beats recomputation."""
+        """Return the cycles per element above which a local array of `node` beats recomputation."""
         return self.traffic(node.dtype.itemsize)
 
     def work_of(
@@ -211,9 +211,9 @@ class Prices:
     ) -> Work:
         """Return the cycles to compute one element of each node.
 
-        An expensive node with several consumers gets a buffer in any case, so each consumer counts
-        only a load of it. For a node with one consumer, the consumer counts all its work: the two
-        are computed together.
+        An expensive node with several consumers gets a buffer in any case, so the work of each
+        consumer includes only a load of it. If a node has one consumer, the two are computed
+        together, so the work of the consumer includes that of the node.
 
         Parameters
         ----------
@@ -222,8 +222,8 @@ class Prices:
         stored : iterable of UOp
             Nodes that certainly have a buffer, so that they are read.
         kept : bool
-            Whether a node with several consumers is kept in a local array, not in a buffer. An
-            array pays for cheaper nodes, too.
+            Whether a node with several consumers is kept in a local array instead of a buffer. An
+            array saves time for cheaper nodes as well.
         """
         worth = self.worth_keeping if kept else self.worth_storing
         read = set(stored)

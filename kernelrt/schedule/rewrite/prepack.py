@@ -127,7 +127,8 @@ def _is_product(node: UOp) -> bool:
 def _holds_product(node: UOp, without: set[UOp]) -> bool:
     """Return whether `node` is computed element by element from a product's results.
 
-    `without` caches nodes for which this is false, so that shared operands are visited once.
+    `without` caches the nodes for which the result is False, so that shared operands are visited
+    once.
     """
     stack, seen = [node], set[UOp]()
     while stack:
