@@ -179,5 +179,33 @@ def test_logic():
     assert (x.any().item(), x.all().item(), (~x).any().item()) == (True, False, True)
 
 
+@pytest.mark.cases(len(dt.ALL))
+@pytest.mark.parametrize("dtype", dt.ALL, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("jitted", [False, True])
+def test_all_and_any_of_no_elements(dtype, jitted):
+    def reduce(x):
+        return x.all(), x.any(), x.all(0), x.any(0), x.all(1), x.any(1)
+
+    x = krt.zeros(3, 0, dtype=dtype)
+    found = (krt.jit(reduce) if jitted else reduce)(x)
+    assert [t.tolist() for t in found] == [True, False, [], [], [True] * 3, [False] * 3]
+    assert {t.dtype for t in found} == {dt.uint8 if dtype is dt.uint8 else dt.bool_}
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_wider_variances_promote_the_loss(reduction):
+    torch = pytest.importorskip("torch")
+    x, y, v = np.random.default_rng(0).uniform(0.1, 2, (3, 4, 5))
+    results = [
+        kind.nn.functional.gaussian_nll_loss(
+            *(kind.asarray(a.astype(np.float32)) for a in (x, y)), kind.asarray(v),
+            reduction=reduction,
+        )
+        for kind in (krt, torch)
+    ]  # fmt: skip
+    assert results[0].dtype is dt.float64
+    np.testing.assert_allclose(*(r.numpy() for r in results), rtol=1e-6)
+
+
 def test_every_dtype_is_in_one_place():
     assert [getattr(krt, "bool_" if d is dt.bool_ else d.name) for d in dt.ALL] == list(dt.ALL)

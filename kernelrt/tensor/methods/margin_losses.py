@@ -733,7 +733,8 @@ class MarginMethods(_Below):
         return data_checks.if_all(out, below, 0, math.inf, "var")
 
     def _variances(self, var: Operand, x: Self) -> Self:
-        spread = self._lift(var, "var", like=True).cast(x.dtype)
+        spread = self._lift(var, "var", like=True)
+        spread = spread.cast(dt.promote(x.dtype, spread.dtype))
         if spread.ndim == 0 or build.same_shape(spread.dims, self.dims):
             return spread
         if build.same_shape(spread.dims, self.dims[:-1]):

@@ -606,7 +606,7 @@ class ReductionMethods(_Below):
         >>> krt.tensor([[0, 0], [0, 2]]).any(1).tolist()
         [False, True]
         """
-        return self._reduce(self._truth(), Op.MAX, dim, keepdim)
+        return self._reduced_truth(Op.MAX, dim, keepdim)
 
     def all(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """Return whether every element over `dim` is nonzero.
@@ -629,11 +629,12 @@ class ReductionMethods(_Below):
         >>> krt.tensor([[1, 0], [1, 2]]).all(1).tolist()
         [False, True]
         """
-        return self._reduce(self._truth(), Op.MIN, dim, keepdim)
+        return self._reduced_truth(Op.MIN, dim, keepdim)
 
-    def _truth(self) -> UOp:
-        bools = self.cast(dt.bool_).uop
-        return bools.cast(dt.uint8) if self.dtype is dt.uint8 else bools
+    def _reduced_truth(self, op: Op, dim: Dims, keepdim: bool) -> Self:
+        # The reduction is one of bools: the minimum of no bytes would be 255.
+        found = self._reduce(self.cast(dt.bool_).uop, op, dim, keepdim)
+        return found.cast(dt.uint8) if self.dtype is dt.uint8 else found
 
     def count_nonzero(self, dim: Dims = None) -> Self:
         """Return the number of nonzero elements over `dim`.
