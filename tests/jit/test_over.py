@@ -649,7 +649,7 @@ def test_wrong_options(error, text, options):
 
 def test_wrong_rows():
     net = Net()
-    with pytest.raises(krt.ShapeError, match=r"^y: expected 53 rows .*, as in x, not shape \(52,\)"):
+    with pytest.raises(krt.ShapeError, match=r"^y: expected 53 rows .*, not shape \(52,\)"):
         net.step.over(X, Y[:-1])
     with pytest.raises(krt.ShapeError, match="none of the arguments has rows"):
         krt.jit(lambda a, b: a).over(krt.tensor(1.0), 2.0)
