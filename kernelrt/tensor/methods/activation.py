@@ -387,7 +387,7 @@ class ActivationMethods(_Below):
         """
         self._floats("celu")
         if real(alpha, "alpha") == 0:
-            raise DomainError("alpha: expected a number other than 0")
+            raise DomainError("alpha: expected a number other than 0, not 0")
         return self._widely(lambda x: _exponential(x, 1, alpha, 1 / alpha))
 
     def selu(self) -> Self:
@@ -494,8 +494,8 @@ class ActivationMethods(_Below):
         threshold : float
             Limit above which elements stay.
         value : float
-            Replacement of the other elements. For an integer tensor, the fractions of both numbers
-            are dropped.
+            Replacement of the other elements. For an integer tensor, the fractions of `threshold`
+            and `value` are dropped.
 
         Returns
         -------

@@ -160,7 +160,10 @@ class ArrangingMethods(_Below):
         5.0
         """
         if self.ndim != 2:
-            raise ShapeError(f"trace: expected a matrix, not the shape {format_shape(self.dims)}")
+            raise ShapeError(
+                f"trace: expected a matrix, not the shape {format_shape(self.dims)}; for a batch, "
+                "use x.diagonal(0, -2, -1).sum(-1)"
+            )
         return self.diagonal().sum()
 
     # ---- flips and rotations
@@ -271,14 +274,14 @@ class ArrangingMethods(_Below):
     # ---- shapes
 
     def view(self, *shape: Any, dtype: object = None) -> Self:
-        """Return the elements in another shape, as :meth:`reshape`, or their bits as another dtype.
+        """Return the elements in another shape, like :meth:`reshape`; or their bits in a new dtype.
 
         Parameters
         ----------
         *shape : int, or one DType
-            The new shape, or a dtype. With a dtype of another item size the last axis becomes
-            longer or shorter (see :meth:`bitcast`). A change of dtype passes no gradient, but
-            writing to its result changes this tensor.
+            The new shape, or the new dtype. If the item sizes of the dtypes differ, the last axis
+            becomes longer or shorter (see :meth:`bitcast`). A view of another dtype passes no
+            gradient. Writing to it changes this tensor.
         dtype : DType, optional
             The new dtype, as a keyword.
 
@@ -290,10 +293,10 @@ class ArrangingMethods(_Below):
         Raises
         ------
         ShapeError
-            The new shape has another number of elements, or the elements do not lie in memory as a
-            dtype of another item size needs them.
+            The new shape has another number of elements. Or the item sizes differ, and this tensor
+            is a view whose rows are not contiguous in memory.
         DTypeError
-            This tensor's dtype or the new one is bool, and they differ.
+            Exactly one of the two dtypes is bool.
 
         Examples
         --------
@@ -417,7 +420,7 @@ class ArrangingMethods(_Below):
         if size is None:
             data = elements(counts.long(), "repeat_interleave", "pass output_size=")
             if data.size and data.min() < 0:
-                raise ShapeError(f"repeats: expected at least 0, not {data.min()}")
+                raise ShapeError(f"repeats: expected numbers of at least 0, not {data.min()}")
             return self._lift(np.repeat(np.arange(len(data)), data), "repeats")
         n = integer(size, "output_size", 0)
         ends = counts.long().cumsum(0).clamp(0, n)
@@ -517,16 +520,18 @@ class ArrangingMethods(_Below):
         steps = [integer(n, "stride", 0) for n in stride]
         start = integer(storage_offset, "storage_offset", 0)
         if len(sizes) != len(steps):
-            raise ShapeError(f"size, stride: expected equal lengths, not {size} and {stride}")
+            raise ShapeError(
+                f"size, stride: expected one stride for each size, not {size} and {stride}"
+            )
         count = prod(self.dims)
         if 0 in sizes:
             return self._of(build.full(0, self.dtype, tuple(sizes)))
         last = start + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
         if not isinstance(count, int) or last >= count:
             raise ShapeError(
-                "size, stride: expected the last element at a position below "
-                f"{format_size(count)}, the number of elements of shape {format_shape(self.dims)}, "
-                f"not at {last}"
+                f"size, stride: the view needs element {last}, counted from 0, but the tensor "
+                f"of shape {format_shape(self.dims)} has {format_size(count)} elements; use "
+                "smaller sizes, strides or storage_offset"
             )
         place = build.full(start, dt.int64, tuple(sizes))
         for axis, step in enumerate(steps):
@@ -580,7 +585,7 @@ class ArrangingMethods(_Below):
         number = whole(given)
         if number is not None:
             if number < 1:
-                raise ShapeError(f"indices_or_sections: expected at least 1, not {number}")
+                raise ShapeError(f"indices_or_sections: expected at least 1 part, not {number}")
             # The first parts get the elements that remain after an equal division.
             counts = (build.total((size, number - 1 - i)) for i in range(number - 1))
             sizes = [build.quotient(n, number) for n in counts]

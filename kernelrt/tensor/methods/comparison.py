@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
 
 import numpy as np
 
@@ -26,6 +26,13 @@ else:  # a mixin needs no base at run time, and freeing a tensor visits each bas
 
 __all__ = ["ComparisonMethods", "where"]
 
+#: Method names of the ops on bits, for error messages.
+_NAMES: Final = {
+    Op.AND: "bitwise_and", Op.OR: "bitwise_or", Op.XOR: "bitwise_xor",
+    Op.SHL: "bitwise_left_shift", Op.SHR: "bitwise_right_shift",
+}  # fmt: skip
+
+
 
 @operations()
 class ComparisonMethods(_Below):
@@ -40,10 +47,10 @@ class ComparisonMethods(_Below):
         a, b = self._unify(("other", other), exact=shift)
         if a.dtype.is_float:
             raise DTypeError(
-                f"{op.name.lower()}: expected integers or bools, not {a.dtype.name}"
+                f"{_NAMES[op]}: expected integers or bools, not {a.dtype.name}; cast the floats"
             )
         if shift and a.dtype.is_bool:
-            raise DTypeError(f"{op.name.lower()}: bools cannot be shifted; cast them to integers")
+            raise DTypeError(f"{_NAMES[op]}: bools cannot be shifted; cast them to integers")
         return self._of(b.alu(op, a) if reverse else a.alu(op, b))
 
     def __and__(self, other: Operand) -> Self:
@@ -294,7 +301,7 @@ class ComparisonMethods(_Below):
     # ---- comparison
 
     def _is_beyond(self, number: object, *, below: bool) -> bool:
-        """Return whether the integer `number` is below (or above) the range of this dtype."""
+        """Return whether an integer is below the dtype's range or, without `below`, above it."""
         if not self.dtype.is_int or not isinstance(number, int | np.integer):
             return False
         return bool(number < self.dtype.min if below else number > self.dtype.max)

@@ -165,7 +165,8 @@ class ConversionMethods(_Below):
     def _python(self, asked: str, *instead: str) -> Any:
         """Return the only element as a Python number.
 
-        `asked` names the caller in errors, and `instead` says what it can do in a trace.
+        `asked` names the caller in errors. `instead` says what to write instead in a traced
+        function.
         """
         if is_tracing():
             self._take_by_value()
@@ -384,7 +385,8 @@ class ConversionMethods(_Below):
         if self.numel() != 1:
             raise ShapeError(
                 f"bool: the truth value of a tensor of shape {format_shape(self.dims)} is "
-                "ambiguous; use any() or all(), or maximum() or minimum() instead of max() or min()"
+                "ambiguous; use x.any() or x.all(); instead of Python's max() or min(), use "
+                "krt.maximum() or minimum()"
             )
         asked = "bool() (called by if, while, and, or, not, min() and max())"
         return builtins.bool(self._python(asked))
@@ -404,7 +406,9 @@ class ConversionMethods(_Below):
     def _as_index(self, asked: str, *instead: str) -> builtins.int:
         """Return the only element as an int; see :meth:`_python`."""
         if not self.dtype.is_int:
-            raise DTypeError(f"index: expected an integer tensor, not {self.dtype.name}")
+            raise DTypeError(
+                f"index: expected an integer tensor, not {self.dtype.name}; cast it, as in x.long()"
+            )
         if is_tracing() and not self.ndim and (found := known(self)) is not None:
             return builtins.int(found)
         return builtins.int(self._python(asked, *instead))
@@ -577,8 +581,8 @@ class ConversionMethods(_Below):
         DTypeError
             This tensor's dtype or `dtype` is bool.
         ShapeError
-            The item sizes differ, and there is no last axis, or its elements do not make up whole
-            elements of `dtype`.
+            The item sizes differ, and this tensor has no axes, or its last axis does not consist of
+            whole elements of `dtype`.
 
         Examples
         --------

@@ -276,7 +276,9 @@ class ConvolutionMethods(_Below):
         w = self._lift(weight, "weight")
         channels, outputs = self._check_channels(name, n, w, groups)
         if outputs % groups:
-            raise ShapeError(f"groups: {groups} does not divide the {outputs} output channels")
+            raise ShapeError(
+                f"groups: expected a divisor of the {outputs} output channels, not {groups}"
+            )
         if w.shape[1] != channels // groups:
             raise ShapeError(
                 f"weight: expected size {channels // groups} on axis 1, for an input with "
@@ -293,7 +295,7 @@ class ConvolutionMethods(_Below):
             if (end := lacking(padded, d * (k - 1) + 1)) is not None:
                 raise ShapeError(
                     f"{name}: a kernel of size {k} with dilation {d} does not fit in an axis of "
-                    f"{format_size(padded)} elements, padding included{end}"
+                    f"{format_size(padded)} elements, padding included{end or '; use more padding'}"
                 )
         return self._of(convolve(x, filters, windows))._with_bias(bias, outputs, n)
 
@@ -363,7 +365,9 @@ class ConvolutionMethods(_Below):
             )
         channels, filters = self._static_size(1, name), w._static_size(0, name)
         if groups < 1 or channels % groups:
-            raise ShapeError(f"groups: {groups} does not divide the {channels} input channels")
+                        raise ShapeError(
+                f"groups: expected a divisor of the {channels} input channels, not {groups}"
+            )
         return channels, filters
 
 

@@ -39,8 +39,9 @@ class RunningMethods(_Below):
     def cumprod(self, dim: int, dtype: object = None) -> Self:
         """Return the cumulative product along `dim`; integers multiply in int64.
 
-        Elements are multiplied one after the other, float32 in float64. The gradient costs as many
-        steps, is also right where elements are 0, and is differentiable any number of times.
+        Elements are multiplied one after the other; float32 numbers are multiplied in float64. The
+        gradient takes as many steps. It is also correct where elements are 0, and can be
+        differentiated any number of times.
 
         Parameters
         ----------

@@ -111,8 +111,8 @@ class DerivedMethods(_Below):
         bins : int or Tensor, default 100
             Number of bins of equal width, or the edges of the bins in ascending order.
         range : pair of float, optional
-            Left edge of the first bin and right edge of the last one if `bins` is a number; by
-            default the least and the greatest element.
+            If `bins` is a number: the left edge of the first bin and the right edge of the last
+            one; by default the least and the greatest element.
         weight : Tensor, optional
             Weight of each element, in the shape of this tensor.
         density : bool, default False
@@ -329,7 +329,7 @@ class DerivedMethods(_Below):
     def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
         """Return the first `size` rows of :meth:`nonzero`; fill missing rows with `fill_value`.
 
-        Its shape does not depend on the elements, so a traced function can use it.
+        The shape of the result does not depend on the elements, so traced functions can use it.
 
         Parameters
         ----------

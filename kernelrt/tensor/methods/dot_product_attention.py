@@ -162,8 +162,8 @@ def _checked_mask(
     given = query._lift(mask, "attn_mask")
     if is_causal:
         raise ShapeError(
-            "attn_mask, is_causal: expected at most one of the two; pass only an attn_mask that is "
-            "causal, too"
+            "attn_mask, is_causal: expected at most one of the two; pass one attn_mask that also "
+            "hides the later keys from each query"
         )
     if not given.dtype.is_bool and not given.dtype.is_float:
         raise DTypeError(
@@ -181,7 +181,10 @@ def _checked_mask(
 
 def _scale(width: Dim) -> float:
     if not isinstance(width, int):
-        raise ShapeError("scale: pass a number, as the width of queries is known only at run time")
+        raise ShapeError(
+            "scale: expected a number, not None, since the size E of the last axis of query, which "
+            "gives the default, is known only at run time; pass a number"
+        )
     return 1 / math.sqrt(width) if width else 1.0
 
 

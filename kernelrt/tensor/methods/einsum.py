@@ -122,8 +122,8 @@ def _of_square(x: UOp) -> UOp:
     *lead, n, _ = x.shape
     if not isinstance(n, int):
         raise ShapeError(
-            "einsum: the size of a letter that occurs twice in an operand is known only at run "
-            "time; expected a fixed size"
+            "einsum: a letter that occurs twice in an operand stands for an axis of size "
+            f"{format_size(n)}, which is known only at run time; use a fixed size"
         )
     if n < 2:
         return build.reshape(x, (*lead, n))
@@ -219,8 +219,8 @@ def tensordot(
     a, b : Tensor
         The operands.
     dims : int or two sequences of int, default 2
-        Number of axes to sum over, the last of `a` and the first of `b`, or a list of axes for
-        each.
+        Number n of axes to sum over: the last n of `a` and the first n of `b`. Or two lists of
+        axes, one for each tensor.
 
     Returns
     -------

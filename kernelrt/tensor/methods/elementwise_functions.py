@@ -809,7 +809,7 @@ class ElementwiseMethods(_Below):
         return self._widely(lambda x: special.bessel_i(x, 0, scaled=False))
 
     def i0e(self) -> Self:
-        """Return :meth:`i0` times ``exp(-|self|)``, which never overflows.
+        """Return :meth:`i0` times ``exp(-|self|)``; the product never overflows.
 
         Returns
         -------
@@ -841,7 +841,7 @@ class ElementwiseMethods(_Below):
         return self._widely(lambda x: special.bessel_i(x, 1, scaled=False))
 
     def i1e(self) -> Self:
-        """Return :meth:`i1` times ``exp(-|self|)``, which never overflows.
+        """Return :meth:`i1` times ``exp(-|self|)``; the product never overflows.
 
         Returns
         -------
@@ -898,7 +898,7 @@ class ElementwiseMethods(_Below):
     # ---- limits
 
     def clamp_min(self, min: Operand) -> Self:  # noqa: A002 - torch's name
-        """Raise elements below `min` to it; see :meth:`clamp`.
+        """Raise elements below `min` to `min`; see :meth:`clamp`.
 
         Parameters
         ----------
@@ -918,7 +918,7 @@ class ElementwiseMethods(_Below):
         return self.clamp(min=min)
 
     def clamp_max(self, max: Operand) -> Self:  # noqa: A002 - torch's name
-        """Lower elements above `max` to it; see :meth:`clamp`.
+        """Lower elements above `max` to `max`; see :meth:`clamp`.
 
         Parameters
         ----------

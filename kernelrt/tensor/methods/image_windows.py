@@ -153,7 +153,7 @@ class ImageMethods(_Below):
             )
         channels = self._static_size(1, "channel_shuffle")
         if channels % g:
-            raise ShapeError(f"groups: {channels} channels are not divisible into {g} groups")
+            raise ShapeError(f"groups: expected a divisor of the {channels} channels, not {g}")
         batch, _, *rest = self.dims
         grouped = self.reshape(batch, g, channels // g, *rest)
         return views.unshared(grouped.transpose(1, 2).reshape(self.dims), self)
@@ -376,9 +376,9 @@ class ImageMethods(_Below):
         kernel_size, stride, padding : int or (int, int)
             As in the pooling.
         output_size : sequence of int, optional
-            Sizes of the images, or their whole shape. It is needed if images of another size than
-            the default were pooled to this tensor's shape. Each size differs from the default by
-            less than one stride.
+            Sizes of the images, or their whole shape. By default, an axis gets the least size that
+            pooling reduces to this tensor's. Pass the sizes of the pooled images if they differ
+            from the defaults, which they can by less than one stride.
 
         Returns
         -------
@@ -496,7 +496,8 @@ def unfold(
     Returns
     -------
     Tensor
-        Shape (N, C * kernel, windows), or the same without N; same dtype.
+        Shape (N, C * kernel, windows), or the same without N, where ``kernel`` is the number of
+        elements of a window; same dtype.
 
     Raises
     ------
@@ -521,7 +522,8 @@ def fold(
     Parameters
     ----------
     input : Tensor
-        Tensor of shape (N, C * kernel, windows) or (C * kernel, windows).
+        Tensor of shape (N, C * kernel, windows) or (C * kernel, windows), where ``kernel`` is the
+        number of elements of a window.
     output_size : int or (int, int)
         Rows and columns of the images.
     kernel_size, dilation, padding, stride : int or (int, int)
@@ -553,7 +555,7 @@ def _unpool_rule(node: UOp, g: UOp, _i: int) -> UOp:
 def _unpooled(
     given: Sequence[int] | None, usual: Sequence[int], step: Sequence[int], name: str
 ) -> tuple[int, ...]:
-    """Return the image sizes of unpooling: `usual`, or `given` if it is near enough to `usual`."""
+    """Return the image sizes of unpooling: `usual`, or `given`, less than one step from `usual`."""
     if given is None:
         if min(usual) < 1:
             raise ShapeError(f"{name}: the image would have size {tuple(usual)}; use less padding")

@@ -54,7 +54,7 @@ def _assigning(name: str) -> Callable[..., Any]:
 
 @functools.cache
 def _references() -> int:
-    """Return the count that ``sys.getrefcount`` gives in `_in_place` for the only reference."""
+    """Return what ``sys.getrefcount`` counts in `_in_place` for a tensor with a single name."""
 
     class Probe(InPlaceMethods):
         def _in_place(self, *_: object) -> Any:
@@ -75,9 +75,9 @@ class InPlaceMethods(_Below):
 
     ``x.add_(1)`` and ``x += 1`` give x the value of ``x + 1``, and its history. Changing a view, as
     in ``x[0].add_(1)``, changes the tensor that it views and all other views of that tensor.
-    Results computed earlier keep their values. If gradients flow into a value that is already
-    stored, ``x += y`` binds the name x to another tensor, unless the old tensor has views or other
-    names: then it is written in place, so that these see the change.
+    Results computed earlier keep their values. An exception is ``x += y`` for a stored tensor if
+    gradients flow through the new value: it binds the name x to a new tensor. If the old tensor has
+    views or other names, it is written in place all the same, so that these see the change.
 
     Raises
     ------
@@ -176,10 +176,10 @@ class InPlaceMethods(_Below):
     ) -> Any:
         """Apply the augmented assignment `sign` to this tensor.
 
-        Numbers passed to a traced function are not tensors: for them the name is bound to a new
-        tensor. The same goes for the only name of a stored tensor whose new value has a history:
-        writing it to storage would cost a copy, and gradients of results computed from the old
-        elements could be lost.
+        Numbers passed to a traced function are not tensors: for them, bind the name to a new
+        tensor. Do the same for a stored tensor that has a single name, if the new value has a
+        history. Writing that value to storage would cost a copy, and gradients of results computed
+        from the old elements could be lost.
         """
         traced = state.local.trace is not None
         if (traced or state.local.stepwise) and is_number(self.uop):

@@ -63,8 +63,8 @@ class IndexingMethods(_Below):
         Raises
         ------
         IndexBoundsError
-            A number is outside of its axis. For an index tensor, at run time, if the element that
-            it selects is computed.
+            A number is outside of its axis. Index tensors are checked at run time, and only where
+            the element that they select is computed.
         AxisError
             There are more indices than axes, or the shape of a mask differs from that of its axes.
             AxisError is an IndexError and a ShapeError.
@@ -300,7 +300,8 @@ class IndexingMethods(_Below):
         Raises
         ------
         ShapeError
-            `index` has another number of axes, or is longer than this tensor in another axis.
+            `index` has another number of axes, or is longer than this tensor in an axis other than
+            `dim`.
         IndexBoundsError
             At run time, if an index is outside of [0, size of `dim`).
 
@@ -439,7 +440,7 @@ class IndexingMethods(_Below):
         return self._of(build.reshape(rule(base.uop, values, indices), self.dims))
 
     def _with_none_of(self, src: object) -> Self:
-        """Return this tensor if no element of `src` is used; gradients of `src` are zeros."""
+        """Return this tensor for an index without elements; the gradient of `src` is 0."""
         values = self._lift(src, "src", like=True).uop
         none = build.shrink(build.reshape(values, (prod(values.shape),)), [(0, 0)])
         return self._of(build.depending_on(self.uop, none.cast(self.dtype)))
@@ -467,7 +468,7 @@ class IndexingMethods(_Below):
     def _along(
         self, axis: int, index: object, name: str, *, from_end: bool = False
     ) -> list[UOp]:
-        """Return an index for each axis: `index` for `axis`, and own positions for other axes."""
+        """Return an index for each axis: `index` for `axis`, and 0, 1, 2, ... for the others."""
         indices = self._lift(index, "index")
         if not indices.dtype.is_int:
             raise DTypeError(f"index: expected integers, not {indices.dtype.name}")
@@ -571,7 +572,7 @@ class IndexingMethods(_Below):
         return shared_memory.computed(table, table._take([(0, index)]))
 
     def one_hot(self, num_classes: int = -1) -> Self:
-        """Return int64 with a last axis of `num_classes`: 1 at each element's class, 0 elsewhere.
+        """Return each class as `num_classes` numbers along a new last axis: 1 at the class, else 0.
 
         Parameters
         ----------
@@ -600,7 +601,9 @@ class IndexingMethods(_Below):
         if num_classes == -1:
             num_classes = self._count_of_classes() if self.dtype.is_int else 1
         if num_classes < 1:
-            raise ShapeError(f"num_classes: expected at least 1, or -1, not {num_classes!r}")
+                        raise ShapeError(
+                f"num_classes: expected at least 1, or -1 to count the classes, not {num_classes!r}"
+            )
         labels = check_labels(self.uop, num_classes, "one_hot")
         shape = (*labels.shape, num_classes)
         wide = build.expand(build.reshape(labels, (*labels.shape, 1)), shape)

@@ -137,7 +137,9 @@ class LossMethods(_Below):
             raise ShapeError(f"group_norm: expected at least 2 axes, not {self.ndim}")
         channels = self._static_size(1, "group_norm")
         if num_groups < 1 or channels % num_groups:
-            raise ShapeError(f"num_groups: {num_groups} does not divide the {channels} channels")
+            raise ShapeError(
+                f"num_groups: expected a divisor of the {channels} channels, not {num_groups}"
+            )
         x = self._of(self._wide("group_norm"))
         grouped = x.reshape(self.dims[0], num_groups, channels // num_groups, *self.dims[2:])
         axes = tuple(range(2, grouped.ndim))
@@ -551,10 +553,9 @@ class LossMethods(_Below):
         return (-(scores * target).sum(axis))._reduced(reduction).cast(dtype)
 
     def _pair(self, target: Operand, name: str) -> tuple[Self, Self]:
-        """Return this tensor and a target of the same shape.
+        """Return this tensor and a target; raise ShapeError if their shapes differ.
 
-        PyTorch broadcasts some shapes with a warning: (n, 1) with (n,) then gives n * n
-        differences.
+        PyTorch broadcasts some shapes with a warning: (n, 1) and (n,) give n * n differences there.
         """
         x = self._of(self._floats(name))
         y = self._lift(target, f"{name}: target", like=True)
@@ -749,7 +750,7 @@ class LossMethods(_Below):
     def binary_cross_entropy(
         self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """Return the binary cross entropy of probabilities and the probabilities `target`.
+        """Return the binary cross entropy between these probabilities and those in `target`.
 
         Logarithms are clamped to at least -100. So the loss is finite for probabilities 0 and 1.
         Computing from scores is more precise than from probabilities: see
@@ -805,7 +806,7 @@ class LossMethods(_Below):
         self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
         pos_weight: TensorBase | None = None,
     ) -> Self:  # fmt: skip
-        """Return the binary cross entropy of scores and the probabilities `target`.
+        """Return the binary cross entropy between these scores and the probabilities `target`.
 
         The loss of an infinite score is 0 if the score is right, and infinite if it is wrong.
 
@@ -889,7 +890,10 @@ class LossMethods(_Below):
 
 
 def _classes(size: object) -> float:
-    """Return the number of classes that share a probability; at least 1."""
+    """Return the number of classes, or 1 if there are none, as a divisor for label smoothing."""
     if not isinstance(size, int):
-        raise DTypeError("label_smoothing: the number of classes must be fixed, not dynamic")
+        raise DTypeError(
+            "label_smoothing: expected a fixed number of classes, but it is known only at run "
+            "time; leave the axis of classes out of jit(dynamic=...)"
+        )
     return float(max(size, 1))

@@ -132,8 +132,9 @@ class MarginMethods(_Below):
     ) -> Self:
         """Return ``max(-target * (self - input2) + margin, 0)``, reduced.
 
-        With a `target` of 1 this tensor should be at least `margin` above `input2`, with -1 as much
-        below. All three tensors broadcast.
+        Where `target` is 1, the loss is 0 if this tensor is at least `margin` above `input2`. Where
+        it is -1, the loss is 0 if this tensor is at least `margin` below `input2`. All three
+        tensors broadcast.
 
         Parameters
         ----------
@@ -142,7 +143,7 @@ class MarginMethods(_Below):
         target : Tensor
             1 or -1 for each pair.
         margin : float, default 0.0
-            Distance that the scores should have.
+            Least distance between the scores at which the loss is 0.
         reduction : "mean", "sum" or "none"
             Reduction of the losses.
 
@@ -354,7 +355,7 @@ class MarginMethods(_Below):
         p : 1 or 2
             Power of each term.
         margin : float, default 1.0
-            Distance that the score should be above each other one.
+            Least distance of the score above each other score at which the loss is 0.
         weight : Tensor, optional
             Weight of each class, of shape (C,).
         reduction : "mean", "sum" or "none"
@@ -704,7 +705,7 @@ class MarginMethods(_Below):
         Raises
         ------
         DomainError
-            `eps` is not above 0; at run time: a variance is below 0.
+            `eps` is not above 0. Or, at run time, a variance is below 0.
         ShapeError
             The shape of `var` does not match.
         DTypeError

@@ -184,7 +184,7 @@ class LinalgMethods(_Below):
     # ---- determinants and inverses
 
     def det(self) -> Self:
-        """Return the determinants; up to size 3 x 3, a determinant of 0 has a gradient, too.
+        """Return the determinants; beyond size 3 x 3, the gradient of a determinant of 0 is NaN.
 
         Returns
         -------
@@ -516,7 +516,7 @@ class LinalgMethods(_Below):
         return self._of(matrix_ops.triangular(matrix_ops.transposed(first), half, is_upper=True))
 
     def cholesky_inverse(self, upper: bool = False) -> Self:
-        """Return the inverse of the matrix whose factor, from :meth:`cholesky`, this tensor is.
+        """Return the inverse of A, given this tensor as the factor of A from :meth:`cholesky`.
 
         Parameters
         ----------
@@ -655,7 +655,7 @@ class LinalgMethods(_Below):
         return Eigen(*self._parts_of_routine(values, vectors))
 
     def _parts_of_routine(self, *parts: UOp) -> tuple[Self, ...]:
-        """Return a routine's results as tensors, and pass their origin on to the routine."""
+        """Return a routine's results as tensors, and give their origin to the routine's nodes."""
         found = tuple(self._of(part) for part in parts)
         spread(list(toposort(parts, stop=lambda node: node is self.uop)))
         return found

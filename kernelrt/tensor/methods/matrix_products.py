@@ -1,7 +1,8 @@
 """Matrix products.
 
-There is no op for a matrix product: it is a sum over the product of two expanded operands. Only the
-indices of the operands make such a sum a contraction. Gradients have the same form.
+There is no op for a matrix product: it is a sum over the product of two expanded operands. The
+compiler recognizes such a sum by the indices at which it reads each operand. The gradients of a
+matrix product have the same form.
 """
 
 from __future__ import annotations
@@ -489,7 +490,7 @@ def matrix_product(a: UOp, b: UOp) -> UOp:
 
 
 def row_products(a: UOp, b: UOp) -> UOp:
-    """Multiply rows of matrices `a` by rows of matrices `b`, and sum over their last axes."""
+    """Return ``a @ b.mT``: multiply each row of `a` by each row of `b`, and sum the products."""
     (*lead_a, m, k), (*lead_b, n, _) = a.shape, b.shape
     lead = broadcast(tuple(lead_a), tuple(lead_b)) if lead_a and lead_b else (*lead_a, *lead_b)
     shape = (*lead, m, n, k)

@@ -725,7 +725,7 @@ class MovementMethods(_Below):
         return self._between(axis, start, end)
 
     def _between(self, axis: int, start: Dim, end: Dim) -> Self:
-        """Return the elements of an axis from `start` to `end`, exclusive, which lie inside."""
+        """Return the elements of an axis from `start` to before `end`; both lie inside the axis."""
         index = (*[slice(None)] * axis, slice(start, end))
         return cast("Self", cast("Any", self)[index])
 
@@ -1142,7 +1142,7 @@ class MovementMethods(_Below):
 
 
 def _cut(width: Dim) -> Dim:
-    """Return the elements that a padding width removes, as a number that is not positive."""
+    """Return a negative padding width, which removes elements; return 0 for any other."""
     low, high = dim_span(width)
     if low < 0 < high:
         raise ShapeError(

@@ -79,10 +79,10 @@ class OperandMethods(_Below):
         return creation.from_data(type(self), value, name)
 
     def _literal(self, values: np.ndarray[Any, Any]) -> Self:
-        """Return an array that an operation creates from sizes and numbers alone as a tensor.
+        """Return as a tensor an array that an operation creates from sizes and numbers alone.
 
         Equal arrays share memory, so equal operations have equal graphs. Large arrays do not share
-        memory, because caches of graphs would keep it alive.
+        memory, because caches of graphs would keep this memory alive.
         """
         if local.trace is not None or values.nbytes > _LITERAL_BYTES:
             return self._lift(values, "values")
@@ -98,8 +98,8 @@ class OperandMethods(_Below):
     def _promote(self, *operands: tuple[str, object], exact: bool = False) -> list[UOp]:
         """Promote `operands`, pairs of name and value, to one dtype and one shape.
 
-        Python integers wrap to the dtype, which sums, products and bit operations allow. With
-        `exact` they must fit.
+        Python integers outside of the range of the dtype wrap, as sums, products and bit operations
+        allow. With `exact`, such integers raise DTypeError.
         """
         values = [operand(self, value, name) for name, value in operands]
         dtype = result_type(values)

@@ -316,7 +316,7 @@ class OperatorMethods(_Below):
         return self._of(composite_ops.power(b, a))
 
     def pow(self, exponent: Operand) -> Self:
-        """Return ``self ** exponent``; small integer exponents become products.
+        """Return ``self ** exponent``; powers of small integer exponents are computed as products.
 
         Parameters
         ----------

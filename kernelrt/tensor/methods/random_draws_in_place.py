@@ -52,7 +52,7 @@ def gumbels(
 ) -> Tensor:
     """Return numbers drawn from the standard Gumbel distribution.
 
-    For narrower dtypes, in which exponential numbers may round to 0, they are computed in float32.
+    float16 and bfloat16 are computed in float32: in them, exponential numbers may round to 0.
     """
     return -exponentials(shape, dtype.accumulator, generator).log().cast(dtype)
 
@@ -101,7 +101,7 @@ class DrawingMethods(_Below):
         DTypeError
             This tensor does not hold floats, and `p` is not given.
         DomainError
-            `p` lies outside of [0, 1]; at run time: a probability does, or is NaN.
+            `p` lies outside of [0, 1]. Or, at run time, a probability lies outside or is NaN.
 
         Examples
         --------
@@ -142,11 +142,11 @@ class DrawingMethods(_Below):
         DTypeError
             This tensor does not hold floats.
         ShapeError
-            This tensor is neither a vector nor a matrix, or has no positions, or without
-            replacement fewer than `num_samples`.
+            This tensor is neither a vector nor a matrix, or its last axis is empty. Or, without
+            replacement, its last axis is shorter than `num_samples`.
         DomainError
-            At run time, if a row has a number that is negative, NaN or infinite, or only zeros, or
-            too few positive numbers to draw from without replacement.
+            At run time, if a number is negative, NaN or infinite, or if a row has only zeros.
+            Without replacement, also if a row has fewer than `num_samples` positive numbers.
 
         Notes
         -----
@@ -440,7 +440,7 @@ class DrawingMethods(_Below):
         return self._put(angle.tan() * sigma + real(median, "median"), "cauchy_")
 
     def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
-        """Assign the number of trials, of probability `p` each, up to the first success.
+        """Assign the number of trials up to the first success; each succeeds with probability `p`.
 
         Parameters
         ----------
@@ -495,7 +495,7 @@ class DrawingMethods(_Below):
         DTypeError
             `p` is a tensor that does not hold floats.
         DomainError
-            `p` is a number outside of [0, 1]; at run time: an element of `p` lies outside, or is
+            `p` is a number outside of [0, 1]. Or, at run time, an element of `p` lies outside or is
             NaN.
         ShapeError
             The shape of `p` does not expand to that of this tensor.
@@ -560,6 +560,7 @@ class DrawingMethods(_Below):
         if not least <= first < limit <= int(most) + 1:
             raise DTypeError(
                 f"from_, to: {kind.name} cannot represent all integers from {first} to {limit - 1}"
+                f"; pass limits from {least} to {int(most) + 1}"
             )
         word = "int64" if limit <= 1 << 63 else "uint64"
         drawn = random.randint(first, limit, self.dims, dtype=word, generator=generator)
@@ -585,7 +586,7 @@ def _probability(p: float) -> float:
 
 
 def _resolving(dtype: DType) -> DType:
-    """Return a dtype with steps fine enough for random numbers to compare with probabilities."""
+    """Return the dtype in which random numbers are compared with probabilities of `dtype`."""
     return dt.float64 if dtype is dt.float64 else dt.float32
 
 
@@ -629,7 +630,10 @@ def randperm(
     count = integer(n, "n", least=0)
     wanted = dt.int64 if dtype is None else dt.parse(dtype)
     if count and not wanted.is_float and count - 1 > int(wanted.max):
-        raise DTypeError(f"dtype: {wanted.name} cannot represent all integers up to {count - 1}")
+        raise DTypeError(
+            f"dtype: {wanted.name} cannot represent all integers up to {count - 1}; pass a "
+            "wider one"
+        )
     random.check_asked(wanted, requires_grad=requires_grad)
     # Two of 2**53 possible numbers are rarely equal; equal ones stay in order.
     drawn = random.rand(count, dtype=dt.float64, generator=generator)

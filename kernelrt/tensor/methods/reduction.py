@@ -260,7 +260,7 @@ class ReductionMethods(_Below):
         self, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None,
     ) -> Self:  # fmt: skip
-        """Return the standard deviation over `dim`: the root of :meth:`var`.
+        """Return the standard deviation over `dim`: the square root of :meth:`var`.
 
         If all elements are equal, the derivative does not exist, and the gradient is 0.
 
@@ -961,8 +961,8 @@ def _is_transposed(x: UOp) -> bool:
 def _place_by_blocks(x: UOp, op: Op, block: int) -> UOp:
     """Return the position of the first extremum or NaN along the last axis, by blocks of elements.
 
-    The extrema of all blocks are stored. Only the first block with the greatest or least of them is
-    searched for its position. So memory is read about once, without a position for each element.
+    The extremum of each block is stored. Then only the first block whose extremum is that of the
+    whole axis is searched. So memory is read about once, and elements need no positions.
     """
     *lead, size = x.shape
     axis, n = len(lead), dim_max(size)

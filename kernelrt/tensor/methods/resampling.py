@@ -42,7 +42,7 @@ _SMOOTH_SHARPNESS: Final = -0.5
 
 @contextlib.contextmanager
 def _made_for(name: str, size: int) -> Iterator[None]:
-    """Turn a MemoryError, which names no size, into an OutOfMemoryError that does."""
+    """Turn a MemoryError, which names no size, into an OutOfMemoryError that names the size."""
     try:
         yield
     except MemoryError:
@@ -448,10 +448,10 @@ class ResamplingMethods(_Below):
         scale_factor : float or tuple of float, optional
             Factors of the sizes instead of `size`; the products are rounded down.
         mode : str
-            "nearest": element i of n is element ``floor(i * old / n)``, or
-            ``floor(i / scale_factor)``. "nearest-exact": the element that contains its center.
-            "linear", "bilinear" and "trilinear": interpolation along 1, 2 and 3 axes. "bicubic":
-            cubic interpolation along 2 axes. "area": :meth:`adaptive_avg_pool2d`.
+            "nearest": element i of n is element ``floor(i * old / n)``, or, for a scale factor,
+            ``floor(i / scale_factor)``. "nearest-exact": the old element that contains the center
+            of the new one. "linear", "bilinear" and "trilinear": interpolation along 1, 2 and 3
+            axes. "bicubic": cubic interpolation along 2 axes. "area": :meth:`adaptive_avg_pool2d`.
         align_corners : bool, optional
             For the modes that interpolate: whether the centers of the outermost elements of the
             input and of the result coincide, instead of their edges.
@@ -530,7 +530,7 @@ class ResamplingMethods(_Below):
         self, sizes: Sequence[tuple[Dim | None, float | None]], mode: str, align_corners: bool,
         smooth: bool,
     ) -> Self:  # fmt: skip
-        """Resample the axes after the first two to sizes, or by factors, which give coordinates."""
+        """Resample the axes after the first two, each to a new size or by a scale factor."""
         if mode not in ("nearest", "nearest-exact"):
             out = self._of(self._wide("interpolate"))
         else:

@@ -467,8 +467,8 @@ class SelectionMethods(_Below):
         DTypeError
             The elements are not floats.
         DomainError
-            `min` is greater than `max`; at run time: the range comes from the elements, and one of
-            its ends is NaN or infinite.
+            `min` is greater than `max`. Or, at run time, the range comes from the elements, and one
+            of its ends is NaN or infinite.
         ShapeError
             `bins` is below 1.
 

@@ -452,7 +452,8 @@ class OrderingMethods(_Below):
         DTypeError
             The elements are not float32 or float64.
         DomainError
-            `q` lies outside of [0, 1]; at run time: an element of the tensor `q` does, or is NaN.
+            `q` lies outside of [0, 1]. Or, at run time, an element of the tensor `q` lies outside
+            or is NaN.
         ShapeError
             There are no elements.
 

@@ -436,7 +436,9 @@ class FunctionMethods(_Below):
         return self._function(Op.ATANH)
 
     def erf(self) -> Self:
-        """Return the error function, the integral of ``2 / sqrt(pi) * exp(-t ** 2)`` from 0.
+        """Return the error function.
+
+        It is the integral of ``2 / sqrt(pi) * exp(-t ** 2)`` over t from 0 to the element.
 
         Returns
         -------
@@ -506,7 +508,8 @@ class FunctionMethods(_Below):
         Parameters
         ----------
         n : int
-            Order, at least 0; 0 is digamma itself. ``krt.polygamma(n, x)`` takes it first.
+            Order, at least 0; 0 is digamma itself. The function ``krt.polygamma(n, x)`` takes it as
+            its first argument.
 
         Returns
         -------
