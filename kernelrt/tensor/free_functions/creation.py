@@ -585,7 +585,7 @@ def full_like(
     input: TensorBase, fill_value: bool | float | TensorBase, dtype: object = None,  # noqa: A002 - torch's name
     device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return a tensor filled with `fill_value`, with the shape and by default dtype of `input`.
+    """Return a tensor of `fill_value`, with the shape and, by default, the dtype of `input`.
 
     Parameters
     ----------
@@ -621,7 +621,7 @@ def full_like(
 def zeros_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
-    """Return zeros with the shape and by default the dtype of `input`.
+    """Return zeros with the shape and, by default, the dtype of `input`.
 
     Parameters
     ----------
@@ -650,7 +650,7 @@ def zeros_like(
 def ones_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
-    """Return ones with the shape and by default the dtype of `input`.
+    """Return ones with the shape and, by default, the dtype of `input`.
 
     Parameters
     ----------
@@ -679,7 +679,7 @@ def ones_like(
 def empty_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
-    """Return an uninitialized tensor with the shape and by default the dtype of `input`.
+    """Return an uninitialized tensor with the shape and, by default, the dtype of `input`.
 
     Parameters
     ----------
@@ -734,8 +734,8 @@ def arange(
     Parameters
     ----------
     start, end : int or float
-        First number, and limit that is not reached. A single argument is `end`. Integers may be
-        dynamic sizes.
+        First number, and end of the range, which is excluded. A single argument is `end`. Integers
+        may be dynamic sizes.
     step : int or float
         Distance of neighbors, not 0. A negative one counts down.
     dtype : DType or str, optional
@@ -770,7 +770,7 @@ def arange(
         start, end = 0, start
     start, end, step = _end(start, "start"), _end(end, "end"), _end(step, "step")
     if step == 0:
-        raise DomainError("step: expected a number other than 0")
+        raise DomainError("step: expected a number other than 0, not 0")
     whole = all(isinstance(v, int | UOp) for v in (start, end, step))
     wanted = dt.parse(dtype) if dtype is not None else dt.int64 if whole else dt.float32
     if isinstance(end, UOp) or isinstance(start, UOp):

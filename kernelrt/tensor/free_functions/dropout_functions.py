@@ -165,7 +165,7 @@ def _dropped(x: Tensor, p: float, lead: int) -> Tensor:
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False  # noqa: A002
 ) -> Tensor:
-    """Set random elements to the lower limit of SELU; rescale to keep the mean and variance.
+    """Set random elements to the lower limit of SELU, and rescale all to keep mean and variance.
 
     The method is from Klambauer et al., arXiv:1706.02515, section 3.
 

@@ -436,7 +436,7 @@ def can_cast(from_: object, to: object) -> bool:
     Returns
     -------
     bool
-        Whether the category of `to` is at least that of `from_`.
+        Whether the category of `to` is that of `from_` or a greater one.
 
     Examples
     --------

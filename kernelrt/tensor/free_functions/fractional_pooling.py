@@ -36,8 +36,8 @@ class Fractions:
     kernel_size : int, or n of them
         Window sizes.
     output_size, output_ratio
-        Number of windows along each axis, or their number divided by the axis size, above 0 and
-        below 1.
+        `output_size` is the number of windows along each axis. `output_ratio` is this number
+        divided by the axis size, above 0 and below 1.
     """
 
     def __init__(

@@ -111,7 +111,7 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
 def signature(method: Callable[..., Any], name: str, *, before: bool) -> inspect.Signature:
     """Return the signature of a method as a function.
 
-    `before` says whether an argument of the function precedes the tensor.
+    `before` says whether the function takes another argument before the tensor.
     """
     known = inspect.signature(method)
     _, *rest = known.parameters.values()

@@ -86,8 +86,8 @@ def gradient(
     input : Tensor
         Function values.
     spacing : number, or sequence of numbers or of Tensors, optional
-        Distance of neighbors, for all axes or for each axis; or for each axis a tensor of
-        coordinates. 1 by default.
+        Distance between neighbors: one number for all axes, or one for each axis. Or, for each
+        axis, a tensor of coordinates. 1 by default.
     dim : int or sequence of int, optional
         Axes to differentiate along; by default all.
     edge_order : 1 or 2
