@@ -131,7 +131,7 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:  # noqa: 
     input : Tensor
         Means, at least 0.
     generator : Generator, optional
-        Stream to draw from.
+        Generator to draw from.
 
     Returns
     -------
@@ -173,7 +173,7 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tenso
         Probability of success, of the same dtype, broadcast with `count`. Outside [0, 1] the
         result is NaN.
     generator : Generator, optional
-        Stream to draw from.
+        Generator to draw from.
 
     Returns
     -------

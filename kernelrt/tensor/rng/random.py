@@ -258,7 +258,7 @@ def uniform(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------
@@ -314,7 +314,7 @@ def normal(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------
@@ -324,7 +324,7 @@ def normal(
     Raises
     ------
     DomainError
-        `std` is below 0; at run time: `std` is a tensor with an element below 0.
+        `std` is below 0. Or, at run time, `std` is a tensor with an element below 0.
     ShapeError
         `mean` and `std` do not broadcast to the size.
     DTypeError
@@ -416,7 +416,7 @@ def rand(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------
@@ -459,7 +459,7 @@ def randn(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------
@@ -501,7 +501,7 @@ def rand_like(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------
@@ -541,7 +541,7 @@ def randn_like(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------
@@ -583,7 +583,7 @@ def randint_like(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``; only for floats.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------
@@ -627,7 +627,7 @@ def randint(
     dtype : DType or str, optional
         Dtype of the result; int64 by default.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
     device : str, optional
         "cpu".
     requires_grad : bool
@@ -775,8 +775,9 @@ def kaiming_uniform(
     a : float
         Slope of leaky_relu for negative numbers.
     mode : "fan_in" or "fan_out"
-        Whether n is ``in``, which preserves the variance of activations, or ``out``, which
-        preserves that of gradients; in each case times the sizes of the other axes.
+        With "fan_in", n is ``in``, which preserves the variance of activations. With "fan_out", n
+        is ``out``, which preserves the variance of gradients. Both are multiplied by the sizes of
+        the other axes.
     nonlinearity : str
         Function after the layer, which determines the gain: "leaky_relu"
         (``sqrt(2 / (1 + a ** 2))``), "relu" (``sqrt(2)``), "tanh" (5 / 3), "selu" (0.75),
@@ -788,7 +789,7 @@ def kaiming_uniform(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------
@@ -840,8 +841,9 @@ def kaiming_normal(
     a : float
         Slope of leaky_relu for negative numbers.
     mode : "fan_in" or "fan_out"
-        Whether n is ``in``, which preserves the variance of activations, or ``out``, which
-        preserves that of gradients; in each case times the sizes of the other axes.
+        With "fan_in", n is ``in``, which preserves the variance of activations. With "fan_out", n
+        is ``out``, which preserves the variance of gradients. Both are multiplied by the sizes of
+        the other axes.
     nonlinearity : str
         Function after the layer, which determines the gain: "leaky_relu"
         (``sqrt(2 / (1 + a ** 2))``), "relu" (``sqrt(2)``), "tanh" (5 / 3), "selu" (0.75),
@@ -853,7 +855,7 @@ def kaiming_normal(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------
@@ -910,7 +912,7 @@ def xavier_uniform(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------
@@ -968,7 +970,7 @@ def xavier_normal(
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
-        Stream to draw from; by default that of :func:`manual_seed`.
+        Generator to draw from; by default the one that :func:`manual_seed` seeds.
 
     Returns
     -------

@@ -87,9 +87,9 @@ def is_counter(tensor: object) -> bool:
 
 
 class Generator:
-    """A stream of random numbers: its key and its counter, both state.
+    """A stream of random numbers, with a key and a counter as its state.
 
-    Random functions take one as ``generator=``. Its numbers do not depend on draws from other
+    Pass it to random functions as ``generator=``. Its numbers do not depend on draws from other
     generators. A traced function can draw from it as from the default generator.
 
     Parameters
