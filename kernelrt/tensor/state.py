@@ -1,7 +1,7 @@
 """State that all tensors share: pending assignments, live tensors and modes.
 
 The registries in this module hold tensors by identity. They make lazy evaluation invisible: a
-tensor keeps the value that its expression had when it was created, even if the tensors it reads are
+tensor keeps the value that its expression had at first, even if tensors in the expression are
 assigned to before it is computed.
 """
 

@@ -460,9 +460,9 @@ class Tensor(
         DTypeError
             `src` is of another dtype kind, such as floats for an integer tensor.
         GradientError
-            Gradients are enabled, and this tensor is a leaf that requires a gradient; or gradients
-            flow into `src`, and this tensor cannot keep a history, as a parameter or a tensor from
-            outside the traced function cannot.
+            Gradients are enabled, and this tensor is a leaf that requires a gradient. Or gradients
+            flow into `src`, and this tensor cannot keep a history: it is a parameter, or comes from
+            outside of the traced function.
 
         Examples
         --------
@@ -575,7 +575,7 @@ class Tensor(
         return Tensor, (bits, self.dtype, None, self._is_parameter)
 
     def __dir__(self) -> list[str]:
-        """List the public names only: Python's errors suggest none if there are more than 750."""
+        """List only public names, because Python's errors suggest no name if there are over 750."""
         kind = type(self)
         return [
             name for name in super().__dir__()

@@ -649,8 +649,8 @@ def _placed(
                 positions = kind.get(positions, *arguments)
             elif arguments[0].bits != arguments[1].bits:
                 raise ShapeError(
-                    "cannot write to sliding windows, as from unfold(), or to an expanded view "
-                    f"through view({tensor.dtype.name}), whose item size differs from that of "
+                    f"cannot write through view({tensor.dtype.name}) to sliding windows, as from "
+                    "unfold(), or to an expanded view, since its item size differs from that of "
                     f"{root.dtype.name}; copy the view first, as in x.clone()"
                 )
         return root._with_elements(positions, value)

@@ -258,7 +258,7 @@ def check_room(x: UOp, index: UOp) -> None:
 
 
 def depending_on(base: UOp, nothing: UOp) -> UOp:
-    """Return `base`, made to depend on the empty `nothing`, whose gradient then is not None."""
+    """Return `base`, made to depend on the empty `nothing`, so that `nothing` gets a gradient."""
     part = reshape(nothing, (0,))
     flat = reshape(base, (prod(base.shape),))
     return reshape(cat([flat, part], 0), base.shape)

@@ -1,7 +1,7 @@
 """Connectionist temporal classification (CTC) loss.
 
-Forward algorithm of A. Graves and others, ICML 2006: the sum over all alignments of the classes of
-a target, with optional blanks between them, to the time steps.
+Forward algorithm of A. Graves and others, ICML 2006. It adds up the probabilities of all ways to
+assign the classes of a target, with optional blanks between them, to the time steps.
 """
 
 from __future__ import annotations

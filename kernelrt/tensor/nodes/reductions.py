@@ -111,13 +111,13 @@ def _log_total_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """Return the gradient of a softmax, whose tag has its axes as `arg`."""
+    """Return the gradient of a softmax; the `arg` of the tag on `node` is the axes."""
     inner = build.expand(kept(build.mul(g, node), Op.ADD, node.arg.arg), node.shape)
     return build.mul(node, build.sub(g, inner))
 
 
 def log_softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """Return the gradient of a log-softmax, whose tag has its axes as `arg`."""
+    """Return the gradient of a log-softmax; the `arg` of the tag on `node` is the axes."""
     total = build.expand(kept(g, Op.ADD, node.arg.arg), node.shape)
     return build.sub(g, build.mul(node.alu(Op.EXP), total))
 

@@ -57,24 +57,24 @@ def call(
 ) -> Any:
     """Call a user function, in Python or C, as an operation on tensors.
 
-    The function is called when a plan that needs a result runs: without jit when a result is
-    computed, in a jitted function in each call. By default it is assumed to be pure: its results
-    depend only on its operands. So it is not called if no result is needed, and only once if a
-    plan needs the same call twice. Without jit, results that are read one by one are computed one
-    by one. If the function keeps state between calls, pass the state as operands and results, or
-    use ``pure=False``.
+    The function is called when a plan that needs a result runs. Without jit, that is when a result
+    is computed; in a jitted function, it is in each call of the jitted function. By default it is
+    assumed to be pure: its results depend only on its operands. So it is not called if no result is
+    needed, and only once if a plan needs the same call twice. Without jit, results that are read
+    one by one are computed one by one. If the function keeps state between calls, pass the state as
+    operands and results, or use ``pure=False``.
 
     Parameters
     ----------
     fn : callable, int or object
         A Python callable or a C function. A Python callable gets a NumPy array for each of
-        `tensors`, copies that it may keep and change, and returns arrays, nested like `out`. It
-        runs with the GIL on the thread that runs the plan. A C function has the signature
-        ``void (void *const *bufs, const int64_t *vals)`` and is given as an address, a ctypes
-        function pointer, a numba cfunc or a capsule. ``bufs`` has the addresses of the results,
-        then of the operands; each is row-major, and they do not overlap. ``vals[i]`` is the number
-        of elements of ``bufs[i]``. The function runs without the GIL, possibly on another thread.
-        kernelrt cannot verify its signature or that it stays within its buffers.
+        `tensors`. The arrays are copies, which it may keep and change. It returns arrays, nested
+        like `out`. It runs with the GIL on the thread that runs the plan. A C function has the
+        signature ``void (void *const *bufs, const int64_t *vals)`` and is given as an address, a
+        ctypes function pointer, a numba cfunc or a capsule. ``bufs`` has the addresses of the
+        results, then of the operands; each is row-major, and they do not overlap. ``vals[i]`` is
+        the number of elements of ``bufs[i]``. The function runs without the GIL, possibly on
+        another thread. kernelrt cannot verify its signature or that it stays within its buffers.
     *tensors : Tensor, array or number
         Operands, of fixed sizes.
     out : pair, Tensor or nested dicts, lists and tuples of them
@@ -87,9 +87,9 @@ def call(
         cotangents are nested like `out`. The cotangent of a result that is not floating is None.
         Without `vjp`, results have no gradient.
     pure : bool
-        If False, the function is called exactly once: without jit immediately; in a jitted
-        function once in each call, in the order of all ``pure=False`` calls, even if no result is
-        used. Its side effects are not undone if the run fails later.
+        If False, the function is called exactly once, even if no result is used: without jit
+        immediately, in a jitted function once in each call. Calls with ``pure=False`` keep their
+        order. Side effects of the function are not undone if the run fails later.
     fails : bool
         For C functions: whether ``bufs`` has one more entry after the operands, the address of an
         int64 that is 0. If the function stores another number there, the run raises an error with
