@@ -254,7 +254,7 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
 
 
 def reshape(x: Tensor, /, shape: Sequence[int], *, copy: bool | None = None) -> Tensor:
-    """Return the elements, in row-major order, in another shape; if `copy` is true, copied.
+    """Return the elements in another shape, in row-major order.
 
     Parameters
     ----------

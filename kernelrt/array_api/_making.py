@@ -66,7 +66,7 @@ def asarray(
     Returns
     -------
     Tensor
-        `obj` itself if it is a Tensor of this type and `copy` is not true.
+        `obj` itself if it is a Tensor of this type and `copy` is not true; otherwise a new tensor.
 
     Raises
     ------

@@ -340,7 +340,7 @@ def diff(
     Returns
     -------
     Tensor
-        Each of the `n` differences makes the axis one shorter. Type of `x`.
+        The type of `x`; each of the `n` differences makes the axis one shorter.
 
     Examples
     --------

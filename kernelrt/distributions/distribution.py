@@ -221,7 +221,7 @@ class Distribution:
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviation: the root of the variance."""
+        """The standard deviation: the square root of the variance."""
         return self.variance.sqrt()
 
     def log_prob(self, value: Any) -> Tensor:  # noqa: ARG002 - for subclasses

@@ -50,14 +50,14 @@ class Wishart(Factored):
     covariance_matrix, precision_matrix : Tensor, optional
         Symmetric and positive definite, shape (..., n, n).
     scale_tril : Tensor, optional
-        Lower triangular Cholesky factor of the covariance, instead of those.
+        Lower triangular Cholesky factor of the covariance, instead of one of the two matrices.
     validate_args : bool, optional
         Whether to check parameters and values.
 
     Raises
     ------
     DomainError
-        A matrix is not allowed, or `df` is too small.
+        A matrix is not of the required form, or `df` is too small.
     ShapeError
         None or several of the three matrices are given.
 
@@ -161,13 +161,13 @@ class Wishart(Factored):
 
 
 class LKJCholesky(Distribution):
-    """Cholesky factors of correlation matrices with a density that is a power of the determinant.
+    """The LKJ distribution of correlation matrices, given by their Cholesky factors.
 
     Samples use the onion method (Lewandowski, Kurowicka and Joe, Generating random correlation
     matrices based on vines and extended onion method, Journal of Multivariate Analysis 100, 2009).
     For the Cholesky factor L of a correlation matrix ``C = L @ L.mT``, the density of C is
-    proportional to ``|C|**(concentration - 1)``; that of L, which :meth:`log_prob` returns, also
-    has the Jacobian determinant of this product.
+    proportional to ``|C|**(concentration - 1)``; the density of L, which :meth:`log_prob` returns,
+    is this times the Jacobian determinant of the map from L to C.
 
     Parameters
     ----------

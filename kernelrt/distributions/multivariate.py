@@ -196,14 +196,14 @@ class MultivariateNormal(Factored, NormalVectors):
     covariance_matrix, precision_matrix : Tensor, optional
         Symmetric and positive definite, shape (..., n, n).
     scale_tril : Tensor, optional
-        Lower triangular Cholesky factor of the covariance, instead of those.
+        Lower triangular Cholesky factor of the covariance, instead of one of the two matrices.
     validate_args : bool, optional
         Whether to check parameters and values.
 
     Raises
     ------
     DomainError
-        A matrix is not allowed.
+        A matrix is not of the required form.
     ShapeError
         None or several of the three matrices are given, or shapes disagree.
     LinAlgError
@@ -281,7 +281,7 @@ class LowRankMultivariateNormal(NormalVectors):
     Raises
     ------
     DomainError
-        A value is not allowed.
+        An element of `cov_diag` is not above 0, or a parameter holds NaN.
     ShapeError
         Shapes disagree.
 

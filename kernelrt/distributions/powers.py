@@ -239,8 +239,8 @@ class GeneralizedPareto(Distribution):
     scale : float or Tensor
         Scale, above 0.
     concentration : float or Tensor
-        Shape of the tail. From 1 on the mean, and from one half on the variance, does not exist and
-        is NaN, as in PyTorch.
+        Shape of the tail. The mean is NaN for a concentration of 1 or more, and the variance for
+        one half or more, as in PyTorch.
     validate_args : bool, optional
         Whether to check parameters and values.
 
@@ -386,7 +386,7 @@ class Kumaraswamy(OfShares):
     Parameters
     ----------
     concentration1, concentration0 : float or Tensor
-        The a and b, above 0, of the cumulative probability ``1 - (1 - x**a)**b``.
+        The concentrations a and b, above 0. The cumulative probability is ``1 - (1 - x**a)**b``.
     validate_args : bool, optional
         Whether to check parameters and values.
 

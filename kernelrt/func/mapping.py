@@ -175,7 +175,8 @@ class _Mapping:
         self._chunk = chunk
         if chunk is not None and not isinstance(self._count, int):
             raise VariableError(
-                f"chunk_size: the batch size must be a fixed number, not {self._count}"
+                f"chunk_size: expected a fixed batch size, not {self._count}, which is known only "
+                "at run time; leave chunk_size out"
             )
         self._trace = VmapTrace(self._count, randomness, Tensor)
 
