@@ -365,7 +365,7 @@ class ConvolutionMethods(_Below):
             )
         channels, filters = self._static_size(1, name), w._static_size(0, name)
         if groups < 1 or channels % groups:
-                        raise ShapeError(
+            raise ShapeError(
                 f"groups: expected a divisor of the {channels} input channels, not {groups}"
             )
         return channels, filters

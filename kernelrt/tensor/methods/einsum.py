@@ -106,7 +106,8 @@ def _diagonal(node: UOp, term: Term) -> tuple[UOp, Term]:
         if not same(node.shape[first], node.shape[second]):
             raise ShapeError(
                 f"einsum: {letter!r} occurs twice in an operand of shape "
-                f"{format_shape(node.shape)}, but axes {first} and {second} differ in size"
+                f"{format_shape(node.shape)}, but axes {first} and {second} differ in size; use "
+                "two letters"
             )
         rest = [a for a in range(len(term)) if a not in (first, second)]
         node = _of_square(build.permute(node, [*rest, first, second]))
@@ -204,7 +205,7 @@ def _check_sizes(pairs: Sequence[tuple[UOp, Term]], equation: str) -> None:
                 what = "an axis of '...'" if letter.isdigit() else f"letter {letter!r}"
                 raise ShapeError(
                     f"einsum: {what} in {equation!r} has size {format_size(known)} in operand "
-                    f"{where} and {format_size(d)} in operand {i}"
+                    f"{where} and {format_size(d)} in operand {i}; expected equal sizes, or 1"
                 )
 
 
@@ -261,7 +262,8 @@ def tensordot(
         if not same(*sizes) and not same(sizes[0], 1) and not same(sizes[1], 1):
             raise ShapeError(
                 f"tensordot: axis {i} of shape {format_shape(a.dims)} and axis {j} of shape "
-                f"{format_shape(b.dims)} are summed over, but differ in size"
+                f"{format_shape(b.dims)} are summed over, but differ in size; pass axes of equal "
+                "size as dims"
             )
         right[j] = left[i]
     output = [x for x in left if x not in right] + [x for x in right if x not in left]

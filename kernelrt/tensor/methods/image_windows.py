@@ -265,7 +265,7 @@ class ImageMethods(_Below):
         if same(rows, 0) or same(columns, 0):
             raise ShapeError(
                 f"kernel_size: windows of size {taps} with dilation {apart} do not fit in an image "
-                f"of shape {format_shape(node.shape[k:])}, padding included"
+                f"of shape {format_shape(node.shape[k:])}, padding included; use more padding"
             )
         seen = build.permute(seen, (*range(k), k + 2, k + 3, k, k + 1))
         lead = node.shape[: k - 1]

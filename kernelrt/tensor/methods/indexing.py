@@ -225,7 +225,9 @@ class IndexingMethods(_Below):
         if isinstance(item, list) and build.has_zero(tensor.dims):
             tensor = tensor.cast(dt.int64)  # an empty list has no dtype of its own
         if not tensor.dtype.is_int:
-            raise DTypeError(f"index: expected integers, not {tensor.dtype.name}")
+            raise DTypeError(
+                f"index: expected integers, not {tensor.dtype.name}; cast them, as in index.long()"
+            )
         return tensor
 
     def _held_positions(self, axis: int, item: Any) -> list[IndexingMethods] | None:
@@ -238,8 +240,8 @@ class IndexingMethods(_Below):
         sizes = self.dims[axis : axis + mask.ndim]
         if not build.same_shape(mask.dims, sizes):
             raise AxisError(
-                f"index: a mask of shape {format_shape(mask.dims)} does not match the sizes "
-                f"{format_shape(sizes)} of the axes that it indexes"
+                f"index: a mask of shape {format_shape(mask.dims)} indexes axes of the sizes "
+                f"{format_shape(sizes)}; pass a mask of these sizes"
             )
         if isinstance(item, bool | np.bool_):
             return [self._lift(np.arange(int(item)), "index")]
@@ -471,7 +473,9 @@ class IndexingMethods(_Below):
         """Return an index for each axis: `index` for `axis`, and 0, 1, 2, ... for the others."""
         indices = self._lift(index, "index")
         if not indices.dtype.is_int:
-            raise DTypeError(f"index: expected integers, not {indices.dtype.name}")
+            raise DTypeError(
+                f"index: expected integers, not {indices.dtype.name}; cast them, as in index.long()"
+            )
         if indices.ndim != self.ndim:
             raise ShapeError(
                 f"index: {name} expects {self.ndim} axes, as in the tensor, not shape "
@@ -567,7 +571,9 @@ class IndexingMethods(_Below):
         if table.ndim != 2:
             raise ShapeError(f"weight: expected 2 axes, not {table.ndim}")
         if not self.dtype.is_int:
-            raise DTypeError(f"embedding: expected integers, not {self.dtype.name}")
+            raise DTypeError(
+                f"embedding: expected integers, not {self.dtype.name}; cast them, as in x.long()"
+            )
         index = self._of(checked(self.uop, table.dims[0]))
         return shared_memory.computed(table, table._take([(0, index)]))
 
@@ -601,7 +607,7 @@ class IndexingMethods(_Below):
         if num_classes == -1:
             num_classes = self._count_of_classes() if self.dtype.is_int else 1
         if num_classes < 1:
-                        raise ShapeError(
+            raise ShapeError(
                 f"num_classes: expected at least 1, or -1 to count the classes, not {num_classes!r}"
             )
         labels = check_labels(self.uop, num_classes, "one_hot")

@@ -445,7 +445,9 @@ class MarginMethods(_Below):
             )
         x = self._wide("multilabel_margin_loss")
         if not given.dtype.is_int:
-            raise DTypeError(f"target: expected integers, not {given.dtype.name}")
+            raise DTypeError(
+                f"target: expected integers, not {given.dtype.name}; cast them, as in target.long()"
+            )
         labels = given.uop.cast(dt.int64)
         # The first -1 and all classes after it do not count.
         ends = self._of(labels.eq(build.full(-1, dt.int64, labels.shape)))
@@ -572,7 +574,7 @@ class MarginMethods(_Below):
             raise ShapeError("ctc_loss: expected at least one time step, not 0")
         number = integer(blank, "blank", least=0)
         if number >= classes:
-            raise DomainError(f"blank: expected one of the {classes} classes, not {number}")
+            raise DomainError(f"blank: expected a class from 0 to {classes - 1}, not {number}")
         steps = x._lengths(input_lengths, count, times, "input_lengths")
         labels, lengths = x._labels(targets, target_lengths, count, classes, number)
         wide = x._wide("ctc_loss")
@@ -588,7 +590,9 @@ class MarginMethods(_Below):
         """Check lengths, one per sample from 0 to `most`, and return them."""
         given = self._lift(lengths, name)
         if not given.dtype.is_int:
-            raise DTypeError(f"{name}: expected integers, not {given.dtype.name}")
+            raise DTypeError(
+                f"{name}: expected integers, not {given.dtype.name}; cast them, as in {name}.long()"
+            )
         line = given.reshape(1) if given.ndim == 0 else given
         if line.ndim != 1 or not same(line.dims[0], count):
             raise ShapeError(
@@ -606,7 +610,10 @@ class MarginMethods(_Below):
         """
         given = self._lift(targets, "targets")
         if not given.dtype.is_int:
-            raise DTypeError(f"targets: expected integers, not {given.dtype.name}")
+            raise DTypeError(
+                f"targets: expected integers, not {given.dtype.name}; cast them, as in "
+                    "targets.long()"
+            )
         if given.ndim == 2 and not same(given.dims[0], count):
             raise ShapeError(
                 f"targets: expected a row for each of {format_size(count)} samples, not shape "

@@ -108,6 +108,7 @@ class MovementMethods(_Below):
                 f"shape: {format_shape(self.dims)} has {format_size(prod(self.dims))} elements "
                 f"and cannot become {format_shape(shape)}"
                 + ("" if is_static(self.dims) else " for all values of its Variables")
+                + "; give sizes with the same product, or -1 for one size"
             )
         check_sizes(shape, "shape")
         return shape
@@ -161,7 +162,9 @@ class MovementMethods(_Below):
         if self.ndim == 0:
             return self.reshape(1)
         if first > last:
-            raise ShapeError(f"start_dim: axis {start_dim} comes after end_dim {end_dim}")
+            raise ShapeError(
+                f"start_dim, end_dim: expected start_dim <= end_dim, not {start_dim} and {end_dim}"
+            )
         joined = prod(self.dims[first : last + 1])
         return self.reshape(*self.dims[:first], joined, *self.dims[last + 1 :])
 

@@ -185,7 +185,8 @@ class DrawingMethods(_Below):
         else:
             if isinstance(size, int) and count > size:
                 raise ShapeError(
-                    f"num_samples: expected at most {size} without replacement, not {count}"
+                    f"num_samples: expected at most {size} without replacement, not {count}; draw "
+                    "fewer, or pass replacement=True"
                 )
             found = (chances > 0).sum(-1, keepdim=True)
             enough = found >= count

@@ -715,7 +715,7 @@ class ReductionMethods(_Below):
     def _nuclear(self, dim: Dims, keepdim: bool) -> Self:
         axes = axes_of(dim, self.ndim)
         if len(axes) != 2:
-            raise ShapeError(f"norm: 'nuc' needs two axes, not {len(axes)}")
+            raise ShapeError(f"norm: 'nuc' needs two axes, not {len(axes)}; pass two as dim")
 
         out = vector_norms.singular_values(self, axes).sum(-1)
         return out.reshape(build.keep_axes(self.dims, axes)) if keepdim else out

@@ -479,7 +479,10 @@ class ScatteringMethods(_Below):
     def _whole(self, index: object) -> Self:
         positions = self._lift(index, "index")
         if not positions.dtype.is_int:
-            raise DTypeError(f"index: expected integers, not {positions.dtype.name}")
+            raise DTypeError(
+                f"index: expected integers, not {positions.dtype.name}; cast them, as in "
+                "index.long()"
+            )
         return positions
 
     def index_put(

@@ -550,7 +550,8 @@ class PoolingMethods(_Below):
         for size, k, d in zip(x.shape[first:], w.kernel, w.dilation, strict=True):
             if (end := lacking(size, d * (k - 1) + 1)) is not None:
                 raise ShapeError(
-                    f"{w.name}: a window of {k} does not fit in {format_size(size)} elements{end}"
+                    f"{w.name}: a window of {k} does not fit in {format_size(size)} elements"
+                    f"{end or '; use a smaller window'}"
                 )
         if w.stride == w.kernel and all(d == 1 for d in w.dilation):
             return _tiles(x, first, w.kernel)
