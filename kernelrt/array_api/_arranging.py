@@ -343,7 +343,7 @@ def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
         if not same(x.dims[a], 1):
             raise ShapeError(
                 f"axis: squeeze removes only axes of size 1, but axis {a} of shape "
-                f"{format_shape(x.dims)} has another size"
+                f"{format_shape(x.dims)} has another size; leave this axis out"
             )
     return x.squeeze(axes)
 

@@ -190,6 +190,7 @@ def _unrolled(
             "scan: if the number of iterations depends on a Variable, xs and the carry need fixed "
             "shapes, not "
             + " and ".join(format_shape(t.dims) for t in leaves_of((arrays, carry)))
+            + "; use jit(dynamic=...) only for the first axes of xs"
         )
     leaves = leaves_of(arrays)
     carry = own(carry)
