@@ -122,7 +122,7 @@ class Tensor(
     dtype : DType, str or NumPy dtype, optional
         Dtype to convert to.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether :meth:`backward` collects a gradient in ``grad``.
 

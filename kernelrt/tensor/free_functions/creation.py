@@ -281,7 +281,7 @@ def tensor(
     dtype : DType, str or NumPy dtype, optional
         Dtype to convert to.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -402,7 +402,7 @@ def full(
     dtype : DType or str, optional
         Dtype of the result; by default that of `fill_value`: bool, int64 or float32 for a number.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -457,7 +457,7 @@ def zeros(
     dtype : DType or str, optional
         Dtype of the result.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -492,7 +492,7 @@ def ones(
     dtype : DType or str, optional
         Dtype of the result.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -551,7 +551,7 @@ def empty(
     dtype : DType or str, optional
         Dtype of the result; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -596,7 +596,7 @@ def full_like(
     dtype : DType or str, optional
         Another dtype.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -630,7 +630,7 @@ def zeros_like(
     dtype : DType or str, optional
         Another dtype.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -659,7 +659,7 @@ def ones_like(
     dtype : DType or str, optional
         Another dtype.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -688,7 +688,7 @@ def empty_like(
     dtype : DType or str, optional
         Another dtype.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -742,7 +742,7 @@ def arange(
         Dtype of the result: int64 by default if all arguments are integers, else float32. For an
         integer dtype, `start` and `step` are truncated; for int64, `end` is too.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -839,7 +839,7 @@ def linspace(
     dtype : dtype or str, optional
         Dtype of the result; float32 by default, whatever dtype the ends have.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether the result is a leaf that accumulates gradients.
 
@@ -911,7 +911,7 @@ def eye(
     dtype : DType or str, optional
         Dtype of the result; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
 
@@ -953,7 +953,7 @@ def tril_indices(
     dtype : DType or str, optional
         Dtype of the result; int64 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
 
     Returns
     -------
@@ -988,7 +988,7 @@ def triu_indices(
     dtype : DType or str, optional
         Dtype of the result; int64 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
 
     Returns
     -------

@@ -63,7 +63,7 @@ def as_tensor(data: Any, dtype: object = None, device: object = None) -> Tensor:
     dtype : DType, str or NumPy dtype, optional
         Dtype to convert to.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def asarray(
     dtype : DType, str or NumPy dtype, optional
         Dtype to convert to.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     copy : bool, optional
         True always copies. False returns a tensor unchanged and shares the memory of an array, as
         :func:`kernelrt.from_numpy` does. None copies everything except tensors.
@@ -158,7 +158,7 @@ def from_dlpack(
     ext_tensor : object with ``__dlpack__``
         Tensor in CPU memory.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     copy : bool, optional
         True always copies. False raises ShapeError if the memory cannot be shared because the
         elements are not contiguous. None copies in this case.
@@ -208,7 +208,7 @@ def scalar_tensor(
     dtype : DType or str, optional
         Dtype of the result, whatever type `s` has.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients.
 
@@ -242,7 +242,7 @@ def logspace(
     dtype : DType or str, optional
         Dtype of the result; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients.
 

@@ -96,7 +96,7 @@ def gradient(
     Returns
     -------
     tuple of Tensor
-        One derivative per axis, with the shape of `input`; float32 for integers.
+        One derivative per axis, with the shape of `input`; integers give float32.
 
     Raises
     ------
@@ -241,7 +241,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     Returns
     -------
     Tensor
-        Tensor of shape (n, N), in the dtype of `x`; int64 for integers and bools.
+        Tensor of shape (n, N), in the dtype of `x`; integers and bools give int64.
 
     Raises
     ------

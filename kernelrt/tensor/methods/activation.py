@@ -136,7 +136,7 @@ class ActivationMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -311,7 +311,7 @@ class ActivationMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -326,7 +326,7 @@ class ActivationMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -341,7 +341,7 @@ class ActivationMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
         Notes
         -----
@@ -477,7 +477,7 @@ class ActivationMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
         Examples
         --------

@@ -147,7 +147,7 @@ class ArrangingMethods(_Below):
         Returns
         -------
         Tensor
-            Scalar of the same dtype; int64 for integers and bools.
+            Scalar of the same dtype; integers and bools give int64.
 
         Raises
         ------

@@ -53,7 +53,8 @@ class RunningMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; int64 for integers and bools, or `dtype`.
+            Same shape, in `dtype` if it is given. Otherwise same dtype; integers and bools give
+            int64.
 
         Examples
         --------
@@ -238,7 +239,7 @@ def trapezoid(
     Returns
     -------
     Tensor
-        Shape of `y` without axis `dim`; its dtype, float32 for integers.
+        Shape of `y` without axis `dim`, in the dtype of `y`; integers give float32.
 
     Raises
     ------
@@ -273,7 +274,7 @@ def cumulative_trapezoid(
     Returns
     -------
     Tensor
-        Shape of `y`, with axis `dim` shorter by 1; its dtype, float32 for integers.
+        Shape of `y`, with axis `dim` shorter by 1, in the dtype of `y`; integers give float32.
 
     Raises
     ------

@@ -356,7 +356,7 @@ class DerivedMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
         Examples
         --------

@@ -85,7 +85,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor of floats
-            Broadcast shape, promoted dtype; float32 for integers and bools.
+            Broadcast shape, promoted dtype; integers and bools give float32.
 
 
         Examples
@@ -193,7 +193,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor of floats
-            Broadcast shape, promoted dtype; float32 for integers and bools.
+            Broadcast shape, promoted dtype; integers and bools give float32.
 
 
         Examples
@@ -333,7 +333,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor of floats
-            Broadcast shape, promoted dtype; float32 for integers and bools.
+            Broadcast shape, promoted dtype; integers and bools give float32.
 
 
         Examples
@@ -354,7 +354,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor of floats
-            Broadcast shape, promoted dtype; float32 for integers and bools.
+            Broadcast shape, promoted dtype; integers and bools give float32.
 
 
         Examples
@@ -376,7 +376,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor of floats
-            Broadcast shape, promoted dtype; float32 for integers and bools.
+            Broadcast shape, promoted dtype; integers and bools give float32.
 
 
         Examples
@@ -397,7 +397,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor of floats
-            Broadcast shape, promoted dtype; float32 for integers and bools.
+            Broadcast shape, promoted dtype; integers and bools give float32.
 
 
         Examples
@@ -419,7 +419,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor of floats
-            Broadcast shape, promoted dtype; float32 for integers and bools.
+            Broadcast shape, promoted dtype; integers and bools give float32.
 
 
         Examples
@@ -712,7 +712,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
 
         Examples
@@ -728,7 +728,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
 
         Examples
@@ -750,7 +750,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -766,7 +766,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
 
         Examples
@@ -782,7 +782,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
 
         Examples
@@ -798,7 +798,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
 
         Examples
@@ -814,7 +814,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
 
         Examples
@@ -830,7 +830,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
 
         Examples
@@ -846,7 +846,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
 
         Examples
@@ -871,7 +871,7 @@ class ElementwiseMethods(_Below):
         Returns
         -------
         Tensor
-            Same shape and dtype; float32 for integers and bools.
+            Same shape and dtype; integers and bools give float32.
 
         Raises
         ------

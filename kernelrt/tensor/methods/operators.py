@@ -442,7 +442,7 @@ class OperatorMethods(_Below):
         Returns
         -------
         Tensor of floats
-            Angles in radians: broadcast shape, promoted dtype; float32 for integers and bools.
+            Angles in radians: broadcast shape, promoted dtype; integers and bools give float32.
 
         Examples
         --------

@@ -604,7 +604,7 @@ def randperm(
     dtype : DType, optional
         Dtype of the result, by default int64.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether gradients are computed for the result, which must then hold floats.
     generator : Generator, optional

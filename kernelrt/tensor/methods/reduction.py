@@ -86,7 +86,7 @@ class ReductionMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
         keepdim : bool
             Whether to keep the reduced axes with size 1.
         dtype : DType, optional
@@ -95,7 +95,7 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of the remaining axes, in this dtype; int64 for integers and bools. The sum of
+            Tensor of the remaining axes, in this dtype; integers and bools give int64. The sum of
             no elements is 0.
 
         Examples
@@ -115,7 +115,7 @@ class ReductionMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
         keepdim : bool
             Whether to keep the reduced axes with size 1.
         dtype : DType, optional
@@ -124,7 +124,7 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of the remaining axes, in this dtype; int64 for integers and bools. The product
+            Tensor of the remaining axes, in this dtype; integers and bools give int64. The product
             of no elements is 1.
 
         Examples
@@ -140,7 +140,7 @@ class ReductionMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
         keepdim : bool
             Whether to keep the reduced axes with size 1.
         dtype : DType, optional
@@ -186,8 +186,8 @@ class ReductionMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``. As in PyTorch, ``x.var(False)`` sets
-            `unbiased`.
+            Axes to reduce; all by default. An empty tuple reduces none. As in PyTorch,
+            ``x.var(False)`` sets `unbiased`.
         unbiased : bool, optional
             PyTorch's older form of `correction`: True means 1, False means 0.
         keepdim : bool
@@ -267,8 +267,8 @@ class ReductionMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``. As in PyTorch, ``x.std(False)`` sets
-            `unbiased`.
+            Axes to reduce; all by default. An empty tuple reduces none. As in PyTorch,
+            ``x.std(False)`` sets `unbiased`.
         unbiased : bool, optional
             PyTorch's older form of `correction`: True means 1, False means 0.
         keepdim : bool
@@ -306,7 +306,7 @@ class ReductionMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
         keepdim : bool
             Whether to keep the reduced axes with size 1.
 
@@ -339,7 +339,7 @@ class ReductionMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
         keepdim : bool
             Whether to keep the reduced axes with size 1.
 
@@ -591,7 +591,7 @@ class ReductionMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
         keepdim : bool
             Whether to keep the reduced axes with size 1.
 
@@ -614,7 +614,7 @@ class ReductionMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
         keepdim : bool
             Whether to keep the reduced axes with size 1.
 
@@ -642,7 +642,7 @@ class ReductionMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
 
         Returns
         -------
@@ -672,7 +672,7 @@ class ReductionMethods(_Below):
             Order of the norm. "fro" is 2; "nuc" is the sum of the singular values of matrices over
             two axes.
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
         keepdim : bool
             Whether to keep the axes with size 1.
         dtype : DType, optional
@@ -735,7 +735,7 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of the remaining axes, in this dtype; float32 for integers and bools.
+            Tensor of the remaining axes, in this dtype; integers and bools give float32.
 
         Examples
         --------
@@ -833,7 +833,7 @@ class ReductionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; int64 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give int64.
 
         Examples
         --------

@@ -72,7 +72,7 @@ class StatisticsMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
         keepdim : bool
             Whether to keep the reduced axes with size 1.
         dtype : DType, optional
@@ -81,7 +81,7 @@ class StatisticsMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of the remaining axes, in this dtype; int64 for integers and bools.
+            Tensor of the remaining axes, in this dtype; integers and bools give int64.
 
         Examples
         --------
@@ -96,7 +96,7 @@ class StatisticsMethods(_Below):
         Parameters
         ----------
         dim : int or sequence of int, optional
-            Axes to reduce; all by default, none for ``()``.
+            Axes to reduce; all by default. An empty tuple reduces none.
         keepdim : bool
             Whether to keep the reduced axes with size 1.
         dtype : DType, optional
@@ -148,8 +148,8 @@ class StatisticsMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of shape (variables, variables), or () for one variable, in this dtype; float32
-            for integers.
+            Tensor of shape (variables, variables), or () for one variable, in this dtype; integers
+            give float32.
 
         Raises
         ------
@@ -208,8 +208,8 @@ class StatisticsMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of shape (variables, variables), or () for one variable, in this dtype; float32
-            for integers. NaN for a variable whose observations are all equal.
+            Tensor of shape (variables, variables), or () for one variable, in this dtype; integers
+            give float32. NaN for a variable whose observations are all equal.
 
         Examples
         --------
@@ -447,7 +447,7 @@ def std_mean(
     input : Tensor
         Tensor of floats.
     dim : int or sequence of int, optional
-        Axes to reduce; all by default, none for ``()``.
+        Axes to reduce; all by default. An empty tuple reduces none.
     unbiased : bool, optional
         PyTorch's older form of `correction`: True means 1, False means 0.
     keepdim : bool
@@ -488,7 +488,7 @@ def var_mean(
     input : Tensor
         Tensor of floats.
     dim : int or sequence of int, optional
-        Axes to reduce; all by default, none for ``()``.
+        Axes to reduce; all by default. An empty tuple reduces none.
     unbiased : bool, optional
         PyTorch's older form of `correction`: True means 1, False means 0.
     keepdim : bool

@@ -92,7 +92,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -107,7 +107,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -122,7 +122,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -138,7 +138,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -153,7 +153,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -168,7 +168,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -183,7 +183,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -199,7 +199,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -214,7 +214,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -229,7 +229,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -245,7 +245,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; int64 for bools. Integers wrap.
+            Tensor of this shape and dtype; bools give int64. Integers wrap.
 
         Examples
         --------
@@ -261,7 +261,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -276,7 +276,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -291,7 +291,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -306,7 +306,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -321,7 +321,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -336,7 +336,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -351,7 +351,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -366,7 +366,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -381,7 +381,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -396,7 +396,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -411,7 +411,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -426,7 +426,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -443,7 +443,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -458,7 +458,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -476,7 +476,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -493,7 +493,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Examples
         --------
@@ -514,7 +514,7 @@ class FunctionMethods(_Below):
         Returns
         -------
         Tensor
-            Tensor of this shape and dtype; float32 for integers and bools.
+            Tensor of this shape and dtype; integers and bools give float32.
 
         Raises
         ------

@@ -67,7 +67,7 @@ def hann_window(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients.
 
@@ -108,7 +108,7 @@ def hamming_window(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients.
 
@@ -150,7 +150,7 @@ def blackman_window(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients.
 
@@ -192,7 +192,7 @@ def bartlett_window(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients.
 
@@ -240,7 +240,7 @@ def kaiser_window(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients.
 

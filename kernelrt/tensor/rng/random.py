@@ -254,7 +254,7 @@ def uniform(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
@@ -310,7 +310,7 @@ def normal(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
@@ -412,7 +412,7 @@ def rand(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
@@ -455,7 +455,7 @@ def randn(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
@@ -497,7 +497,7 @@ def rand_like(
     dtype : DType or str, optional
         Another floating dtype.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
@@ -537,7 +537,7 @@ def randn_like(
     dtype : DType or str, optional
         Another floating dtype.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
@@ -579,7 +579,7 @@ def randint_like(
     dtype : DType or str, optional
         Another dtype.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``; only for floats.
     generator : Generator, optional
@@ -629,7 +629,7 @@ def randint(
     generator : Generator, optional
         Generator to draw from; by default the one that :func:`manual_seed` seeds.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``; only for a floating `dtype`.
 
@@ -785,7 +785,7 @@ def kaiming_uniform(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
@@ -851,7 +851,7 @@ def kaiming_normal(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
@@ -908,7 +908,7 @@ def xavier_uniform(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional
@@ -966,7 +966,7 @@ def xavier_normal(
     dtype : DType or str, optional
         Floating dtype; float32 by default.
     device : str, optional
-        "cpu".
+        Device of the result; "cpu" is the only one.
     requires_grad : bool
         Whether to accumulate gradients in ``grad``.
     generator : Generator, optional

@@ -95,7 +95,7 @@ class Generator:
     Parameters
     ----------
     device : str, optional
-        "cpu".
+        Device of the numbers; "cpu" is the only one.
 
     Raises
     ------
