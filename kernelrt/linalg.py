@@ -634,8 +634,9 @@ def lstsq(
     Returns
     -------
     LeastSquares of (solution, residuals, rank, singular_values)
-        X with shape (..., n, k) or (..., n); the sums of squares of ``A @ X - B`` if m is greater
-        than n, else empty; the rank of each matrix; the singular values, or empty.
+        X has shape (..., n, k) or (..., n). The residuals are the sums of squares of ``A @ X - B``
+        if m is greater than n, else an empty tensor. The rank is one number for each matrix. The
+        singular values are an empty tensor unless `driver` asks for them.
 
     Raises
     ------

@@ -633,9 +633,9 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     Returns
     -------
     UniqueAll of (values, indices, inverse_indices, counts)
-        The distinct elements in the type of `x`, and int64: the first index of each in the
-        flattened `x`, the index of each element of `x` among them (of the shape of `x`), and their
-        counts.
+        The distinct elements in the type of `x`, and three tensors of int64. `indices` has the
+        first index of each in the flattened `x`, and `counts` their counts. `inverse_indices` has
+        the shape of `x`, and for each element of `x` its index among the distinct ones.
 
     Raises
     ------

@@ -309,7 +309,8 @@ def tensordot(
     x1, x2 : Tensor
         Tensors of any shapes.
     axes : int or pair of sequences of int
-        Number of last axes of `x1` and first axes of `x2` to sum over, or the axes of each.
+        Number n of axes to sum over: the last n of `x1` and the first n of `x2`. Or the axes of
+        each.
 
     Returns
     -------

@@ -138,9 +138,9 @@ class CorrCholeskyTransform(Transform):
     """Transform n (n - 1) / 2 numbers to the Cholesky factor of an n x n correlation matrix.
 
     The numbers belong to the elements below the diagonal, row by row. Each row of the result has
-    length 1. The hyperbolic tangent of a number is the ratio of its element to the length that the
-    elements before it in its row leave (Stan Reference Manual, Cholesky factors of correlation
-    matrices).
+    length 1. With s the sum of the squares of the elements before it in its row, an element is
+    ``tanh(x) * sqrt(1 - s)`` for its number x (Stan Reference Manual, Cholesky factors of
+    correlation matrices).
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """The continuous Bernoulli distribution: an exponential distribution cut to the unit interval.
 
-Loaiza-Ganem and Cunningham, arXiv:1907.06845. With the logit t, the density at x is
-``t * exp(t * x) / expm1(t)``. Replacing x by 1 - x replaces t by -t, so each function is computed
-for ``a = |t|``: as a series for a below 1, with derivatives that are accurate at 0.
+Loaiza-Ganem and Cunningham, arXiv:1907.06845. With the logit t, the density at x is ``t * exp(t *
+x) / expm1(t)``. Replacing x by 1 - x replaces t by -t. So each function is computed for ``a =
+|t|``. For a below 1, it is a series with derivatives that are accurate at 0.
 """
 
 # ruff: noqa: D102 - methods that override inherit the docstrings of Distribution

@@ -34,8 +34,8 @@ __all__ = ["Binomial", "Geometric", "Multinomial", "NegativeBinomial", "Poisson"
 class Poisson(Distribution):
     """The Poisson distribution.
 
-    If the mean is below 10, the gaps between events are drawn from the exponential distribution,
-    and a sample is the number of events in a unit of time. Otherwise samples come from rejection
+    If the mean is below 10, the gaps between events are drawn from the exponential distribution. A
+    sample is the number of events in a unit of time. Otherwise samples come from rejection
     sampling: 16 candidates for a sample are drawn at once. If none is accepted (in 1 of 2e8
     samples), the sample is the mean, rounded down.
 
@@ -164,9 +164,9 @@ class Binomial(Chances):
     """The binomial distribution: the number of successes in a number of trials.
 
     If the mean number of successes, or of failures, is below 10, the gaps between them are drawn
-    from the geometric distribution, and a sample counts how many gaps fit into the trials.
-    Otherwise samples come from rejection sampling: 16 candidates for a sample are drawn at once. If
-    none is accepted (in 1 of 2e8 samples), the sample is the mode.
+    from the geometric distribution. A sample counts how many gaps fit into the trials. Otherwise
+    samples come from rejection sampling: 16 candidates for a sample are drawn at once. If none is
+    accepted (in 1 of 2e8 samples), the sample is the mode.
 
     The probability of a whole number k from 0 to n, with n the `total_count`::
 

@@ -20,10 +20,10 @@ _C = TypeVar("_C", bound=type)
 def operation(function: _F) -> _F:
     """Repeat `function` if memory that its operands read was written while it ran.
 
-    After the function has taken the node of an operand and before it makes the result, another
-    thread, a signal handler or a finalizer may assign to a tensor that the operand is computed
-    from. Such a write first computes the existing lazy tensors that read the memory, but not the
-    result, which does not exist yet. The function must have no side effects.
+    The function takes the nodes of its operands and then makes the result. In between, another
+    thread, a signal handler or a finalizer may assign to a tensor that an operand is computed from.
+    Such a write first computes the existing lazy tensors that read the memory, but not the result,
+    which does not exist yet. The function must have no side effects.
     """
     return cast("_F", Operation(function))
 

@@ -525,7 +525,7 @@ def _contiguous_part(link: Link, *, marked: bool = False) -> tuple[Buffer, tuple
     """Return the memory and shape of a view if its elements are contiguous in its root.
 
     Return None if they are not contiguous. Also return None if the node of the view has a tag that
-    gradients depend on, because memory carries no tags; but if `marked` is true, ignore the tag.
+    gradients depend on, because memory carries no tags. If `marked` is true, ignore the tag.
     """
     if not link.root.is_realized:
         return None
@@ -718,7 +718,7 @@ def values_of(tensor: TensorBase) -> Array | None:
 
 
 def copied_from_memory(view: TensorBase) -> Array | None:
-    """Copy the elements of a view without data of its own from the memory of its root.
+    """Copy the elements of a view from the memory of its root, if the view has no data of its own.
 
     Return None if there is no such memory, if it may change, or for bfloat16.
     """

@@ -593,5 +593,5 @@ def test_a_write_to_a_view_of_bits_keeps_the_bits_of_the_others(narrow, jit):
 
 def test_halves_of_elements_of_windows_are_not_written():
     windows = krt.arange(4.0).unfold(0, 2, 1).view("int16")
-    with pytest.raises(krt.ShapeError, match=r"cannot write to sliding windows.* view\(int16\)"):
+    with pytest.raises(krt.ShapeError, match=r"through view\(int16\) to sliding windows"):
         windows[0] = 3

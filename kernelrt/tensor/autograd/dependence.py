@@ -65,12 +65,12 @@ def varying(loop: Loop, operands: Sequence[bool]) -> set[int]:
 
 
 def flow_of_run(outcomes: list[Outcome]) -> set[int]:
-    """Return the indices of the operands that gradients of some results of one run flow to."""
+    """Return which operands, by index, get gradients from some results of one run."""
     return {k for outcome in outcomes for k in _bits(_operands(outcome, _FLOW))}
 
 
 def carries_of_run(outcomes: list[Outcome]) -> set[int]:
-    """Return the indices of the carries that gradients of some results of a loop flow through."""
+    """Return the carries, by index, through which gradients of some results of a loop flow."""
     loop = outcomes[0].program
     assert isinstance(loop, Loop)
     carried = (1 << len(loop.carries)) - 1

@@ -64,7 +64,7 @@ def together(nodes: Iterable[UOp]) -> dict[UOp, tuple[UOp, ...]]:
 
 
 class Runs:
-    """Collector of the gradients of loops and branches until all results of a run are visited.
+    """Collects the gradients of loops and branches until all results of a run are visited.
 
     Parameters
     ----------

@@ -92,9 +92,9 @@ def put_all(
 ) -> bool:
     """Assign to each tensor the value of a node from :attr:`TensorBase.uop`; set gradients.
 
-    Outside a trace this is one atomic step. It does nothing and returns False if a tensor no
-    longer has the node and the ``grad`` given in `found`, or if memory was written since the write
-    counter was `writes`, which the caller read before it took the nodes.
+    Outside a trace this is one atomic step. It does nothing and returns False if a tensor no longer
+    has the node and the ``grad`` given in `found`. The same happens if memory was written since the
+    write counter was `writes`; the caller read this counter before it took the nodes.
     """
     trace = state.local.trace
     if state.local.writes != writes:

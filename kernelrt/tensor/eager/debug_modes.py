@@ -143,11 +143,11 @@ def disable_jit(mode: _F) -> _F: ...
 def disable_jit(mode: Any = True) -> Any:
     """Run jitted functions without jit: as plain Python, operation by operation, with values.
 
-    Breakpoints, ``print``, ``item()`` and ``if`` work in them. The bodies of ``krt.scan``,
-    ``fori_loop`` and ``while_loop`` are called once for each iteration, the chosen function of
-    ``cond`` and ``switch`` once, and a function under ``krt.vmap`` once for each batch element.
-    State is updated as in a jitted call. Functions that are being differentiated, or traced for
-    another reason, are not affected.
+    Breakpoints, ``print``, ``item()`` and ``if`` work in them. ``krt.scan``, ``fori_loop`` and
+    ``while_loop`` call their bodies once for each iteration. ``cond`` and ``switch`` call the
+    chosen function once. ``krt.vmap`` calls its function once for each batch element. State is
+    updated as in a jitted call. Functions that are being differentiated, or traced for another
+    reason, are not affected.
 
     The mode holds for this thread, from the call on. In a ``with`` statement it ends with the
     block. It is a decorator, too. If the environment has ``KERNELRT_JIT=0``, threads start in the

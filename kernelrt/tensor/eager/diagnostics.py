@@ -76,8 +76,8 @@ def _line() -> tuple[str, int] | None:
 def note_compiled(last: UOp, seconds: float) -> None:
     """Count a new plan, whose last operation is `last` and which took `seconds` to compile.
 
-    :func:`tell` warns if a loop compiles many plans: if the same line computes, and the same line
-    builds the graph, each time. (The cases of a test have different lines.)
+    :func:`tell` warns if a loop compiles many plans. In a loop, the same line computes each time,
+    and the same line builds the graph. (The cases of a test have different lines.)
     """
     while last.origin is None and last.src:
         last = last.src[0]

@@ -352,8 +352,8 @@ def result_sites(plan: ExecutionPlan, i: int) -> Sequence[tuple[int, int, int]]:
     """Return the sites where `plan` uses the address of result `i`.
 
     There the caller can put the address of its own memory. Return no sites if copying the result is
-    cheaper, if two results are the same memory, or if the result is memory that was given to the
-    plan, which no kernel writes.
+    cheaper, or if two results are the same memory. Nor are there sites if the result is memory that
+    was given to the plan, because no kernel writes it.
     """
     index = plan.output_indices[i]
     if plan.output_buffers[i].nbytes < BIND_FROM_BYTES or plan.output_indices.count(index) > 1:

@@ -420,8 +420,8 @@ def names_lines_of(
 def expire(written: WrittenMemory) -> None:
     """Mark histories as stale that read `written`, which has changed.
 
-    This applies to tensors with data, and to the graphs of lazy tensors: these may read values
-    that are computed already and whose history reads the written memory.
+    This applies to tensors with data. It also applies to the graphs of lazy tensors, because these
+    may read computed values whose history reads the written memory.
     """
     for tensor in kept_members(state.watched):
         node = tensor._uop

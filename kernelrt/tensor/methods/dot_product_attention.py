@@ -78,7 +78,7 @@ def scaled_dot_product_attention(
         Mask that broadcasts to (..., L, S): bools that are True for the keys to use, or floats to
         add to the scores. A query without any key to use gives zeros.
     dropout_p : float, default 0.0
-        Probability to drop a weight; the remaining weights are scaled up accordingly.
+        Probability to drop a weight; the remaining weights are divided by ``1 - dropout_p``.
     is_causal : bool, default False
         Whether query i uses only the keys up to i. Not together with `attn_mask`.
     scale : float, optional

@@ -404,10 +404,10 @@ class MarginMethods(_Below):
         return lacks.mean(axis)._reduced(reduction).cast(self.dtype)
 
     def multilabel_margin_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
-        """Return the margin loss of the scores of a sample's classes against those of all others.
+        """Return the margin loss of the scores of a sample's classes against all other scores.
 
-        The loss of a sample is the sum of ``max(1 + other - score, 0)``, divided by C. The sum is
-        over all pairs of a class of the sample and a class that is not one of the sample's.
+        The loss of a sample is the sum of ``max(1 + other - score, 0)``, divided by C. The sum has
+        a term for each pair of a score of the sample's classes and a score of other classes.
 
         Parameters
         ----------
@@ -527,7 +527,8 @@ class MarginMethods(_Below):
         targets : Tensor of integers
             Classes other than `blank`: of shape (N, S), or those of all samples concatenated.
         input_lengths, target_lengths : Tensor or sequence of int
-            Number of time steps and of classes of each sample, of shape (N,).
+            For each sample, the number of time steps and the number of classes in its target, of
+            shape (N,).
         blank : int, default 0
             Class that separates classes.
         reduction : "mean", "sum" or "none"

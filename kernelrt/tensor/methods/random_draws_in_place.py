@@ -522,8 +522,8 @@ class DrawingMethods(_Below):
     ) -> Self:  # fmt: skip
         """Assign integers drawn uniformly from [`from_`, `to`).
 
-        By default they range from 0 to the greatest number of the dtype, or for floats to the limit
-        up to which the dtype represents every integer.
+        By default they range from 0 to the greatest number of the dtype. For a floating dtype, they
+        range up to the greatest n for which the dtype represents all integers from 0 to n.
 
         Parameters
         ----------

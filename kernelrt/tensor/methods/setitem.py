@@ -105,8 +105,8 @@ class PartMethods(_Below):
         Every index that reads elements can be assigned to. If integer tensors select an element
         several times, the last value in row-major order counts.
 
-        A tensor with storage is written in place: only the selected elements, if they are one
-        contiguous run and no function is traced, otherwise the whole tensor.
+        A tensor with storage is written in place. If the selected elements are one contiguous run
+        and no function is traced, only they are written. Otherwise, the whole tensor is written.
 
         Gradients flow through the assignment into the value and into the former elements. In a
         traced function they flow into results of operations made there, such as ``krt.zeros(3)``.
@@ -582,7 +582,7 @@ def _result_axes(value: TensorBase, items: list[Any]) -> list[Dim]:
 
 
 def _note_copies(done: Mapping[UOp, UOp]) -> None:
-    """Record which nodes replaced nodes that read memory that is overwritten."""
+    """Record the replacements of nodes that read overwritten memory."""
     for node, copy in done.items():
         if copy is not node:
             state.copied[node] = (*state.copied.get(node, ()), weakref.ref(copy))

@@ -256,7 +256,7 @@ class StatisticsMethods(_Below):
         self, x2: TensorBase, p: float = 2.0,
         compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
     ) -> Self:  # fmt: skip
-        """Return the `p`-norm distance of each row of this tensor from each row of `x2`.
+        """Return the `p`-norm distances between the rows of this tensor and the rows of `x2`.
 
         Parameters
         ----------

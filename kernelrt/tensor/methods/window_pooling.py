@@ -137,8 +137,8 @@ class PoolingMethods(_Below):
         stride : int, optional
             Step between windows; `kernel_size` by default.
         padding : int
-            Number of elements of minus infinity at each end of the input, at most half of the
-            window.
+            Number of elements to add at each end of the input, at most half of the window. They are
+            minus infinity.
         dilation : int
             Step between the elements of a window.
         ceil_mode : bool
@@ -183,8 +183,8 @@ class PoolingMethods(_Below):
         stride : int or (int, int), optional
             Step between windows; `kernel_size` by default.
         padding : int or (int, int)
-            Number of elements of minus infinity on each side of the input, at most half of the
-            window.
+            Number of elements to add on each side of the input, at most half of the window. They
+            are minus infinity.
         dilation : int or (int, int)
             Step between the elements of a window.
         ceil_mode : bool

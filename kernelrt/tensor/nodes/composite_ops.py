@@ -105,8 +105,8 @@ def power(a: UOp, b: UOp) -> UOp:
 def whole_power(a: UOp, exponent: int) -> UOp:
     """Raise integers to a non-negative constant power by repeated squaring.
 
-    Modulo 2**bits, the powers of an odd number repeat with period 2**(bits - 2), and those of an
-    even number are 0 from the exponent ``bits`` on, so large exponents are reduced.
+    Large exponents are reduced first. Modulo 2**bits, the powers of an odd number repeat with
+    period 2**(bits - 2), and those of an even number are 0 from the exponent ``bits`` on.
     """
     bits = a.dtype.bits
     if exponent >= bits:

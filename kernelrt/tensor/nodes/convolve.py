@@ -77,8 +77,8 @@ def convolve(x: UOp, w: UOp, windows: Windows) -> UOp:
 def transposed(x: UOp, w: UOp, sizes: build.Shape, windows: Windows) -> UOp:
     """Return the transposed convolution of `x` (batch, in, ...) and `w` (in, out / groups, ...).
 
-    It is the gradient of a convolution of an image of `sizes`: each element of `x` times the
-    filters, summed where they overlap.
+    It is the gradient of a convolution whose image has these `sizes`. Each element of `x` is
+    multiplied by the filters, and the products are summed where they overlap.
     """
     channels = w.shape[1]
     assert isinstance(channels, int)

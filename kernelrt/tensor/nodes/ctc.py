@@ -31,7 +31,7 @@ def alignment_losses(
     labels : UOp
         Classes in [0, C), shape (N, S) with fixed S; `blank` after the end of a target.
     steps, lengths : UOp
-        Number of time steps and length of the target of each sample, int64, shape (N,).
+        For each sample, the number of time steps and the length of its target, int64, shape (N,).
     blank : int
         Class of the blank label.
     """

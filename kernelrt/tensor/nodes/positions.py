@@ -347,8 +347,8 @@ def check_labels(labels: UOp, classes: Dim, name: str) -> UOp:
 def window(node: UOp, bounds: Sequence[tuple[Dim, Dim]]) -> UOp:
     """Slice `node` to the half-open `bounds` of each axis.
 
-    A slice that is contiguous in a buffer becomes a view of the buffer, so that a loop over rows or
-    batches builds graphs of the same structure, which share a plan. Results of jitted functions
+    A slice that is contiguous in a buffer becomes a view of the buffer. So a loop over rows or
+    batches builds graphs of the same structure, and these share a plan. Results of jitted functions
     keep their tag. While a function is traced, slices are never turned into views.
     """
     part = build.shrink(node, bounds)

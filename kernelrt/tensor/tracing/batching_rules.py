@@ -1,8 +1,8 @@
 """Batching rules: compute a graph for many values of some of its nodes at once.
 
 Each of these nodes gets a new first axis, and so do all nodes that depend on it. A value with a
-closed-form derivative keeps it: the rule builds the graph of one batch element, which is batched
-in turn.
+closed-form derivative keeps it: the derivative rule builds the graph for one batch element, and
+this graph is batched, too.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class _Placeholder:
 def _placeholder(node: UOp, number: int) -> UOp:
     """Return a placeholder with the shape and dtype of `node`.
 
-    Its tag makes it unique and stops simplification: otherwise a transpose of a transposed
-    placeholder would be the memory below it, and the placeholder would not be found.
+    Its tag makes it unique and stops simplification. Otherwise a transpose of a transposed
+    placeholder would become the memory below it, and the placeholder would not be found.
     """
     tag = _Placeholder(number, math.prod(map(dim_max, node.shape)))
     memory = UOp(Op.BUFFER, node.dtype, (), tag)

@@ -333,8 +333,8 @@ def _unknown(name: str, shape: Sequence[Any]) -> VariableError:
 class _Vjp(RuleOfAll):
     """The derivative rule of the results of a call.
 
-    If several results are floating, they are concatenated in one node that has the rule, so that
-    the user's function is called once for the gradients of all of them.
+    If several results are floating, they are concatenated in one node that has the rule. So the
+    user's function is called once for the gradients of all of them.
 
     Attributes
     ----------

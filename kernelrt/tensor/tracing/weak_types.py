@@ -1,7 +1,7 @@
 """Weak types: float arguments of traced functions promote like Python numbers.
 
-A float argument is an input of the plan, stored in float64, but promotes like a Python number: in
-an operation with a float32 tensor it counts as float32, with a float64 tensor it keeps all its
+A float argument is an input of the plan, stored in float64, but promotes like a Python number. In
+an operation with a float32 tensor it counts as float32; with a float64 tensor it keeps all its
 digits. The same holds for values computed only from such numbers and constants.
 """
 
