@@ -476,7 +476,7 @@ class PlanBuildError(KernelrtError, ValueError):
 class PlanBusyError(KernelrtError, RuntimeError):
     """Code that interrupted a plan or an assignment used the same plan or memory.
 
-    Such code is a custom function of the plan, a signal handler or a finalizer. It can execute a
+    Such code is a custom function of the plan, a signal handler or a finalizer. Let it execute a
     copy of the plan, made with ``plan.replicate()``.
 
     Examples

@@ -20,7 +20,7 @@ __all__ = ["broadcast_arrays", "broadcast_to", "concat", "expand_dims", "flat_or
 
 
 def flat_or_along(x: Tensor, axis: int | None) -> tuple[Tensor, int]:
-    """Return (`x`, axis); if `axis` is None, the flattened `x` and 0."""
+    """Return `x` and `axis`, or, if `axis` is None, the flattened `x` and 0."""
     return (x.flatten(), 0) if axis is None else (x, axis)
 
 

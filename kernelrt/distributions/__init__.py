@@ -1,7 +1,7 @@
 """Probability distributions, with PyTorch's names, parameters and formulas.
 
-Samples follow :func:`kernelrt.manual_seed`; each run of a jitted function draws new ones. Arguments
-are checked only if their values are known, that is, outside of traces.
+:func:`kernelrt.manual_seed` seeds the samples. Each run of a jitted function draws new ones.
+Arguments are checked only if their values are known, that is, outside of traces.
 """
 
 from kernelrt.distributions import constraints, transforms

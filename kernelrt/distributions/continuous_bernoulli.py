@@ -116,8 +116,8 @@ class ContinuousBernoulli(Chances):
 
     This distribution is the proper likelihood for autoencoders that apply binary cross entropy to
     gray values. The batch shape is the shape of the parameter; an event is a number. If `probs` is
-    near one half, PyTorch approximates: by a series, and in ``cdf`` and samples by the uniform
-    distribution. In kernelrt all functions are exact.
+    near one half, PyTorch approximates: ``cdf`` and samples use the uniform distribution, and other
+    functions use a series. In kernelrt all functions are exact.
 
     Parameters
     ----------

@@ -109,7 +109,7 @@ _TERMS: Final = 19
 
 
 def log_gamma_derivative(y: Tensor, alpha: Tensor) -> Tensor:
-    """Return the derivative of `y`, the log of a gamma variate, by alpha at constant probability.
+    """Return the alpha derivative of `y`, the log of a gamma variate, at constant probability.
 
     Let P be the cumulative probability and p the density at ``x = exp(y)``. Then the derivative is
     ``-(dP/dalpha) / (x * p)``. For x below 1, a series gives dP/dalpha. Otherwise dP/dalpha is the

@@ -624,7 +624,7 @@ class TensorBase(LazyHandle):
 def is_parameter(tensor: TensorBase) -> bool:
     """Return whether `tensor` collects gradients, or did so until it was frozen.
 
-    During tracing, the plan becomes specialized for the answer.
+    If a function is traced, its plan is only for this answer.
     """
     trace = state.local.trace
     return tensor._is_parameter if trace is None else trace.is_parameter(tensor)

@@ -29,7 +29,7 @@ def operation(function: _F) -> _F:
 
 
 def operations(*besides: str) -> Callable[[_C], _C]:
-    """Make all public methods of a class that return tensors operations.
+    """Turn the public methods of a class that return tensors into operations.
 
     Methods named in `besides` have side effects and are left out.
     """

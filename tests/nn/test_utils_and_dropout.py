@@ -209,7 +209,7 @@ def test_what_is_refused():
         (ShapeError, "value: mode 'reflect' takes no value", lambda: x.pad((1, 1), "reflect", 2.0)),
         (DomainError, "mode: expected one of", lambda: x.pad((1, 1), "mirror")),
         (ShapeError, "are not divisible by 2", lambda: x.unsqueeze(0).pixel_shuffle(2)),
-        (ShapeError, "groups: expected a divisor of the 3 channels, not 2", lambda: x.channel_shuffle(2)),
+        (ShapeError, "expected a divisor of the 3 channels, not 2", lambda: x.channel_shuffle(2)),
         (ShapeError, "do not fit", lambda: nn.functional.unfold(x, 5)),
         (ShapeError, "expected 12 windows", lambda: nn.functional.fold(krt.ones(4, 3), (4, 5), 2)),
         (ShapeError, "output_size: expected sizes above 6",

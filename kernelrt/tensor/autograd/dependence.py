@@ -4,8 +4,8 @@ The graph of a body shows which ports a value reads. In a loop, this relation is
 iteration to iteration. There are two kinds of dependence:
 
 - value: the result may change if the operand changes;
-- flow: a gradient of the result flows to the operand. That is not so if the body detaches the
-  value, or computes it under ``no_grad``.
+- flow: a gradient of the result flows to the operand, unless the body detaches the value or
+  computes it under ``no_grad``.
 
 Nodes of bodies read only ports and constants, so the set of ports that a node reaches never
 changes. Each node caches its own set (`UOp.cached_ports`).

@@ -283,8 +283,8 @@ def pull(
 ) -> dict[End, UOp]:
     """Return gradients like :func:`flow`; start again if interrupting code wrote memory.
 
-    Requested gradients of tensors that no seed depends on are missing. Hooks of results are called
-    only if `hooks` is true.
+    The result lacks the gradients of requested tensors that no seed depends on. Hooks of results
+    are called only if `hooks` is true.
     """
     answers = HookResults(create_graph=True, called=hooks)
     return uninterrupted(seeds[0][0], lambda: flow(seeds, name, wanted, answers), pull)

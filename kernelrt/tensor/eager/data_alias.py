@@ -31,7 +31,7 @@ __all__ = ["check_no_history", "data_of", "owner_of", "read", "set_data", "writa
 
 
 def owner_of(tensor: TensorBase) -> TensorBase:
-    """Return the tensor whose ``data`` `tensor` is, directly or indirectly, or `tensor` itself."""
+    """Return the owner if `tensor` is the ``data`` of a tensor, also indirectly; else `tensor`."""
     whose: TensorBase = getattr(tensor, "_whose", tensor)
     return whose
 

@@ -150,8 +150,8 @@ def disable_jit(mode: Any = True) -> Any:
     reason, are not affected.
 
     The mode holds for this thread, from the call on. In a ``with`` statement it ends with the
-    block. It is a decorator, too. If the environment has ``KERNELRT_JIT=0``, threads start in the
-    mode.
+    block. It is a decorator, too. With ``KERNELRT_JIT=0`` in the environment, each thread starts in
+    the mode.
 
     Parameters
     ----------

@@ -88,9 +88,9 @@ def prepare_apart(
 ) -> ExecutionPlan:
     """Make a plan like :func:`prepare`, with run-invariant values hoisted out of its runs.
 
-    Values computed from constants are computed here. Values computed from memory that neither the
-    plan nor outside code writes are computed before the first run, and again after a write to that
-    memory.
+    Values computed from constants are computed here. Values computed from memory are run-invariant
+    if neither the plan nor outside code writes this memory. They are computed before the first run,
+    and again after any other write to the memory.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def make_entry(
 ) -> Entry:
     """Make a plan for graphs that read only these buffers.
 
-    Nodes that are keys of `lifted` are read from the nodes given there.
+    `lifted` maps nodes to the nodes that are read in their place.
     """
     nodes = strip([*values, *(new for _, new in commits)])
     if lifted:

@@ -412,7 +412,7 @@ class PlanCache(PlanTable):
     ) -> Entry:
         """Make a plan for graphs that read only these buffers, and keep it.
 
-        Nodes that are keys of `lifted` are read from the nodes given there.
+        `lifted` maps nodes to the nodes that are read in their place.
         """
         self.misses += 1
         began = perf_counter()

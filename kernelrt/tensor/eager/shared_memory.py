@@ -95,7 +95,7 @@ def write_now(targets: Iterable[TensorBase]) -> None:
 
 
 def compute_readers(results: Iterable[TensorBase]) -> None:
-    """Compute `results` that read shared memory without a copy, as loops and branches do."""
+    """Compute those `results` that read shared memory itself, not a copy: loops and branches do."""
     if not shared[0] or state.local.trace is not None:
         return
     owners = (t if t._link is None else t._link.root for t in results)

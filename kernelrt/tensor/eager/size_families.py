@@ -79,7 +79,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """The dependence of the sizes of a family's graphs on each other.
+    """How the sizes in the graphs of a family depend on each other.
 
     Attributes
     ----------

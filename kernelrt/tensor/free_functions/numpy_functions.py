@@ -1,4 +1,4 @@
-"""NumPy functions for tensors that take more than one line."""
+"""NumPy functions for tensors, as far as their code takes more than one line."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def nan_extreme(name: str) -> Callable[..., Any]:
 
 
 def append(arr: Any, values: Any, axis: Any = None) -> Any:
-    """Concatenate two arrays along an axis, or flattened if it is None.
+    """Concatenate two arrays along an axis; flatten them first if `axis` is None.
 
     This is ``numpy.append`` for tensors.
 

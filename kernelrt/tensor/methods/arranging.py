@@ -359,7 +359,7 @@ class ArrangingMethods(_Below):
     def repeat_interleave(
         self, repeats: int | TensorBase, dim: int | None = None, *, output_size: int | None = None
     ) -> Self:
-        """Repeat each slice along `dim` `repeats` times in a row.
+        """Repeat each slice along `dim`; the copies of a slice follow each other.
 
         Parameters
         ----------

@@ -40,9 +40,9 @@ class ContractionMethods(_Below):
 
         A vector is a row on the left and a column on the right. Products and sums have the dtype of
         the operands, so integers wrap. To add narrow integers in a wider dtype, cast them first.
-        The cast makes no wider copy, and processors with an instruction that multiplies bytes and
-        adds in 32 bits (such as VNNI) use it. float16 and bfloat16 are summed in float32 and
-        rounded once.
+        The cast makes no wider copy. If the processor has an instruction that multiplies bytes and
+        adds in 32 bits (such as VNNI), the product uses this instruction. float16 and bfloat16 are
+        summed in float32 and rounded once.
 
         Parameters
         ----------

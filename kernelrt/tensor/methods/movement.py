@@ -520,7 +520,7 @@ class MovementMethods(_Below):
     moveaxis = movedim
 
     def t(self) -> Self:
-        """Return the transpose of a matrix; vectors and scalars stay.
+        """Return the transpose of a matrix; return vectors and scalars unchanged.
 
         Returns
         -------

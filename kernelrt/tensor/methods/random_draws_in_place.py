@@ -1,4 +1,4 @@
-"""Random draws into a tensor, or from distributions that a tensor holds."""
+"""Random draws into a tensor, or from distributions whose parameters a tensor holds."""
 
 from __future__ import annotations
 
@@ -441,7 +441,7 @@ class DrawingMethods(_Below):
         return self._put(angle.tan() * sigma + real(median, "median"), "cauchy_")
 
     def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
-        """Assign the number of trials up to the first success; each succeeds with probability `p`.
+        """Assign the number of random trials up to and including the first success.
 
         Parameters
         ----------

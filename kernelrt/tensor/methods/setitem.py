@@ -80,7 +80,7 @@ def changes_in_place(name: str) -> GradientError:
 
 
 def without_history(name: str, target: TensorBase) -> GradientError:
-    """Return the error for storing a value with a history where none can be kept."""
+    """Return the error for storing a value that has a history where no history can be kept."""
     what = "a tensor from outside of the traced function"
     if target._is_parameter:
         what = "a frozen parameter"

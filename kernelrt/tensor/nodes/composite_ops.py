@@ -264,7 +264,7 @@ def _clamped_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def huber(x: UOp, edge: float, scale: float = 1) -> UOp:
-    """Return the Huber loss divided by `scale`: ``x**2 / 2``, linear from ``|x| = edge`` on."""
+    """Return the Huber loss over `scale`: ``x**2 / 2`` up to ``|x| = edge``, then linear."""
     size = x.alu(Op.ABS)
     near = build.mul(build.mul(x, 0.5), build.div(x, scale))
     far = build.mul(build.sub(size, edge / 2), edge / scale)

@@ -185,7 +185,8 @@ def _category(dtype: DType) -> int:
 def result_type(values: Sequence[_Value]) -> DType:
     """Return the promoted dtype by PyTorch's rule.
 
-    Tensors with axes come first, then tensors without axes, then numbers and expressions.
+    Dtypes of tensors with axes count most, then those of tensors without axes, then numbers and
+    expressions.
     """
     if not any(isinstance(v, UOp) for v in values) and any(
         isinstance(v, _Argument) for v in values

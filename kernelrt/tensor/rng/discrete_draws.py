@@ -163,7 +163,7 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:  # noqa: 
 
 
 def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
-    """Draw the number of successes of `count` trials with probability `prob` each.
+    """Draw the number of successes in `count` trials; each succeeds with probability `prob`.
 
     Parameters
     ----------

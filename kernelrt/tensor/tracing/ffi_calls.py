@@ -400,7 +400,7 @@ class _Vjp(RuleOfAll):
             start += size
 
     def at(self, node: UOp, gradient: UOp) -> CustomRule:
-        """Return the rule for one gradient; call the user's function once."""
+        """Return the rule for one gradient; call the user's function once for all gradients."""
         found = self._input_gradients(node, gradient)
         return lambda _node, _gradient, i: found[i]
 

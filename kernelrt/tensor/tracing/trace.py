@@ -104,7 +104,7 @@ class TracePart:
                 self.left.append(use.tensor)
 
     def cleared(self, use: gradient_state.Use) -> bool:
-        """Return whether the part did not read a gradient from before the part."""
+        """Return whether the part read no gradient that existed before it."""
         return not any(tensor is use.tensor for tensor in self.found)
 
 
@@ -261,7 +261,7 @@ class Trace(TraceMode):
         self._arguments = {id(tensor): i for i, tensor in arguments.items()}
 
     def requires_grad(self, tensor: TensorBase) -> bool:
-        """Return whether `tensor` requires a gradient; the plan becomes specialized for this."""
+        """Return whether `tensor` requires a gradient; the plan is only for this answer."""
         answer = tensor._lineage is True
         if self.is_from_outside(tensor):
             self.asked_of.setdefault(id(tensor), self.told.get(id(tensor), (tensor, answer)))
@@ -292,7 +292,7 @@ class Trace(TraceMode):
         return any(self._met[operand] for operand in gradient_operands(node))
 
     def is_parameter(self, tensor: TensorBase) -> bool:
-        """Return whether `tensor` is a parameter; the plan becomes specialized for this."""
+        """Return whether `tensor` is a parameter; the plan is only for this answer."""
         answer = tensor._is_parameter
         i = self._arguments.get(id(tensor))
         if i is not None:
@@ -310,7 +310,7 @@ class Trace(TraceMode):
                 self._new.add(id(tensor))
 
     def take_back(self) -> list[tuple[TensorBase, bool]]:
-        """Restore `requires_grad` of tensors to before the trace; return the recorded settings."""
+        """Restore `requires_grad` as it was before the trace; return the recorded settings."""
         settings = []
         for tensor, before in self.told.values():
             after = tensor._lineage is True

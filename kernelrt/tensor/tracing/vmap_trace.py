@@ -194,7 +194,7 @@ class VmapTrace(Trace):
             super().record(tensor, node)
 
     def keeps(self, tensor: TensorBase) -> bool:
-        """Return whether assignments to a tensor without storage are recorded like state.
+        """Return whether assignments to a tensor without storage are recorded, as for state.
 
         This includes arguments, so that bodies of loops carry values assigned to arguments.
         """
