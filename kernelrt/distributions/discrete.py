@@ -31,7 +31,7 @@ def _one_of(kind: str, probs: object, logits: object) -> None:
     if (probs is None) == (logits is None):
         raise ShapeError(
             f"probs, logits: {kind} takes exactly one of them, not "
-            f"{'both' if logits is not None else 'none'}"
+            f"{'both' if logits is not None else 'neither'}"
         )
 
 

@@ -164,7 +164,7 @@ class Transform:
 
     def _inverse(self, y: Tensor) -> Tensor:
         raise NotImplementedError(
-            f"{type(self).__name__} defines no _inverse, so it cannot be inverted"
+            f"{type(self).__name__} defines no _inverse; a subclass must define it to be inverted"
         )
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
@@ -189,8 +189,8 @@ class Transform:
         [0.0, 2.0]
         """
         raise NotImplementedError(
-            f"{type(self).__name__} defines no log_abs_det_jacobian, so densities cannot be "
-            "transformed"
+            f"{type(self).__name__} defines no log_abs_det_jacobian; a subclass must define "
+            "it to transform densities"
         )
 
     def __repr__(self) -> str:

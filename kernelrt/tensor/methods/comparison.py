@@ -78,7 +78,9 @@ class ComparisonMethods(_Below):
 
     def __invert__(self) -> Self:
         if self.dtype.is_float:
-            raise DTypeError(f"~: expected integers or bools, not {self.dtype.name}")
+            raise DTypeError(
+                f"~: expected integers or bools, not {self.dtype.name}; cast, as in x.long()"
+            )
         return self._unary(Op.NOT)
 
     def bitwise_and(self, other: Operand) -> Self:

@@ -46,7 +46,9 @@ def _made_for(name: str, size: int) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        raise OutOfMemoryError(f"{name}: not enough memory for {size} elements") from None
+        raise OutOfMemoryError(
+            f"{name}: not enough memory for {size} elements; choose a smaller size"
+        ) from None
 
 
 def coordinates(

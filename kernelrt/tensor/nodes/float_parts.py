@@ -119,7 +119,8 @@ def bits_as(x: UOp, dtype: DType) -> UOp:
     name = f"dtype: {x.dtype.name} read as {dtype.name}"
     if not x.shape:
         raise ShapeError(
-            f"{name}: dtypes of different sizes need a tensor with at least one axis, not a scalar"
+            f"{name}: dtypes of different sizes need a tensor with at least one axis, not a "
+            "scalar; use x.reshape(1)"
         )
     *lead, size = x.shape
     ours, theirs = _UNSIGNED[x.dtype.bits], _UNSIGNED[dtype.bits]

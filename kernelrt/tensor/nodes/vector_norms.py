@@ -102,7 +102,7 @@ def matrix_norm(
     x = A if dtype is None else A.cast(dtype)
     if not isinstance(dim, tuple | list) or len(dim) != 2 or x.ndim < 2:
         raise ShapeError(
-            f"dim: expected two axes of a tensor with at least two, not {dim!r} for shape "
+            f"dim: expected two axes, of a tensor with at least 2 axes, not {dim!r} for shape "
             f"{format_shape(x.dims)}"
         )
     rows, columns = (axes_of(d, x.ndim)[0] for d in dim)

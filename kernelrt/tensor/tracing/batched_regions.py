@@ -75,7 +75,10 @@ def batched_run(
     """
     program = nodes[0].arg.program
     if not isinstance(count, int):
-        raise VariableError(f"vmap: a loop needs a fixed number of batch elements, not {count}")
+        raise VariableError(
+            f"vmap: a loop needs a fixed number of batch elements, not {count}; leave the batch "
+            "axis out of jit(dynamic=...)"
+        )
     if isinstance(program, Loop):
         return _BatchedLoop(program, nodes, operands, count).values()
     if operands[0].batched:

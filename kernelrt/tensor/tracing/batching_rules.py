@@ -244,7 +244,10 @@ def _cat(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
 def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
     if isinstance(u.arg, FfiResult):
         if not isinstance(count, int):
-            raise VariableError(f"{u.arg.name}: expected a fixed number of calls, not {count}")
+            raise VariableError(
+                f"{u.arg.name}: vmap needs a fixed number of calls, not {count}; leave the batch "
+                "axis out of jit(dynamic=...)"
+            )
         return build.foreign(u.arg.callee.mapped(count), u.arg.index, *src)
     if count == 0:  # a routine needs at least one problem
         return build.full(0, u.dtype, (0, *u.shape))
