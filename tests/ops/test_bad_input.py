@@ -184,7 +184,7 @@ WRONG = [
           ("lu_solve", lambda a, b: krt.linalg.lu_solve(*krt.linalg.lu_factor(a), b, adjoint=True)),
       )),
     (lambda: krt.linalg.matrix_norm(X[0]), ShapeError,
-     r"two axes of a tensor with at least two, not \(-2, -1\) for shape \(3,\)"),
+     r"two axes, of a tensor with at least 2 axes, not \(-2, -1\) for shape \(3,\)"),
     (lambda: X[0].ctc_loss(X, X, X), ShapeError, r"\(T, N, C\) or \(T, C\), not \(3,\)"),
     (lambda: X[0].histogram(X), ShapeError, r"2 edges, not shape \(2, 3\)"),
     (lambda: krt.nn.BatchNorm1d(4)(X), ShapeError, r"4 channels in axis 1, not shape \(2, 3\)"),

@@ -717,7 +717,7 @@ def check_asked(dtype: DType, *, requires_grad: bool) -> None:
     """Raise GradientError, before drawing, if a gradient is requested of integers."""
     if requires_grad and not dtype.is_float:
         raise GradientError(
-            f"requires_grad: gradients need a floating dtype, not {dtype.name}; leave requires_grad out"
+            f"requires_grad: gradients need a floating dtype, not {dtype.name}; pass False"
         )
 
 
