@@ -51,8 +51,8 @@ class SoftmaxTransform(Transform):
 class StickBreakingTransform(Transform):
     """Transform n numbers to n + 1 shares that sum to 1 (stick breaking), along the last axis.
 
-    Number i decides which fraction share i takes of what the shares before it leave. The last share
-    takes the rest. Zeros give equal shares.
+    The shares before share i leave a rest. Number i decides which fraction of this rest share i
+    takes. The last share takes the rest. Zeros give equal shares.
 
     Examples
     --------
@@ -138,8 +138,8 @@ class CorrCholeskyTransform(Transform):
     """Transform n (n - 1) / 2 numbers to the Cholesky factor of an n x n correlation matrix.
 
     The numbers belong to the elements below the diagonal, row by row. Each row of the result has
-    length 1. With s the sum of the squares of the elements before it in its row, an element is
-    ``tanh(x) * sqrt(1 - s)`` for its number x (Stan Reference Manual, Cholesky factors of
+    length 1. The element for a number x is ``tanh(x) * sqrt(1 - s)``, where s is the sum of the
+    squares of the elements before it in its row (Stan Reference Manual, Cholesky factors of
     correlation matrices).
 
     Raises

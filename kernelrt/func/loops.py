@@ -65,9 +65,9 @@ def scan(
 ) -> tuple[Any, Any]:
     """Call a function on successive slices of arrays and pass a carry from iteration to iteration.
 
-    `body` is traced once, or twice if it assigns to outside tensors, whatever the length. The plan
-    runs it as a loop. Outside tensors that `body` assigns to, such as parameters that an optimizer
-    updates, are carried, too, and get their new values after the last iteration.
+    Whatever the length, `body` is traced only once, or twice if it assigns to outside tensors. The
+    plan runs it as a loop. Outside tensors that `body` assigns to, such as parameters that an
+    optimizer updates, are carried, too, and get their new values after the last iteration.
 
     Parameters
     ----------

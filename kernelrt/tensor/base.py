@@ -461,7 +461,7 @@ class TensorBase(LazyHandle):
 
     @property
     def _lineage(self) -> bool | Severed:
-        """Whether a gradient can flow into this tensor. If a single tag stops it, the tag."""
+        """Whether a gradient can flow into this tensor, or the single tag that stops gradients."""
         if self._link is not None:
             views.enter(self, self._link)
         if self._uop is None:

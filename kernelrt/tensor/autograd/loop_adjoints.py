@@ -49,7 +49,7 @@ UNBOUNDED: Final = 1 << 62
 
 
 def together(nodes: Iterable[UOp]) -> dict[UOp, tuple[UOp, ...]]:
-    """Map each REGION node to the operands that gradients of any result of the same run flow to.
+    """Map each REGION node to the operands that get gradients from any result of the same run.
 
     Runs with a single result are left out. A run is differentiated once for all its results, so
     the backward pass must visit all results before any of these operands.

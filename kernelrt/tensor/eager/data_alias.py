@@ -140,7 +140,7 @@ def read(tensor: TensorBase, owner: TensorBase) -> UOp:
 
 
 def writable(tensor: TensorBase, owner: TensorBase) -> TensorBase:
-    """Return the tensor to write to for a write to `tensor`, the ``data`` of `owner`.
+    """Return the tensor that a write to `tensor`, the ``data`` of `owner`, goes to.
 
     Raises
     ------

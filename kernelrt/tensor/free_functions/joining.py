@@ -293,7 +293,7 @@ def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
 def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
     """Return a tensor with at least 3 axes. Several tensors give a tuple.
 
-    A matrix gets a last axis of size 1, a vector also a first one.
+    A matrix gets a last axis of size 1. A vector gets a first and a last axis of size 1.
 
     Parameters
     ----------

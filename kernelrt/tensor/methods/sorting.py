@@ -60,7 +60,7 @@ class Ranked(NamedTuple, Generic[_T]):
 
 
 def sort_keys(x: UOp) -> UOp:
-    """Return unsigned numbers of 32 or 64 bits in the order of the elements; NaN is the greatest.
+    """Return unsigned numbers of 32 or 64 bits that sort like the elements; NaN is the greatest.
 
     Both zeros are equal, and so are all NaNs.
     """

@@ -67,7 +67,7 @@ class StatisticsMethods(_Below):
         return Extrema(self.amin(dim, keepdim), self.amax(dim, keepdim))
 
     def nansum(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Return the sum of the elements that are not NaN over `dim`, or over all axes.
+        """Return the sum over `dim`, or over all axes, of the elements that are not NaN.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class StatisticsMethods(_Below):
         return self._numbers().sum(dim, keepdim, dtype=dtype)
 
     def nanmean(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Return the mean of the elements that are not NaN over `dim`, or over all axes.
+        """Return the mean over `dim`, or over all axes, of the elements that are not NaN.
 
         Parameters
         ----------

@@ -98,7 +98,7 @@ def flag(value: object, name: str) -> bool:
 
 
 def tensor_of(value: object, name: str, *, floats: bool = False) -> tensor_module.Tensor:
-    """Return `value`; raise DTypeError if it is not a Tensor, or with `floats` not floating."""
+    """Return `value`; raise DTypeError unless it is a Tensor and, with `floats`, floating."""
     if not isinstance(value, tensor_module.Tensor):
         masked.refuse_part(value)
         raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}{nothing(value)}")
