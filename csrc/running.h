@@ -15,7 +15,7 @@
  *   argcummin   [n, inner] X -> rows of these minima, as int64; the last one of several.
  *   level       [n, inner] X -> numbers that rise rarely, but are at most 1 less than the maxima:
  *               the first row, and then each element that is greater than the number before it by
- *               more than 1. NaN does not count.
+ *               more than 1. NaN follows the first NaN.
  */
 #ifndef KRT_RUNNING_H
 #define KRT_RUNNING_H

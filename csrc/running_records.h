@@ -11,10 +11,9 @@
 /* Return whether x takes the place of `best`. */
 COPIED int NAME(takes)(ELEMENT x, ELEMENT best, const krt_rule rule)
 {
-    if (rule == KRT_LEVEL) {
-        return x > best + 1;
-    }
-    return (rule == KRT_GREATEST ? x >= best : x <= best) || IS_NAN(x);
+    return (rule == KRT_LEVEL      ? x > best + 1
+            : rule == KRT_GREATEST ? x >= best
+                                   : x <= best) || IS_NAN(x);
 }
 
 typedef ELEMENT NAME(vector) __attribute__((vector_size(VERSION(BYTES))));
@@ -30,7 +29,8 @@ COPIED int NAME(quiet)(const ELEMENT *x, ELEMENT best, const krt_rule rule)
     for (int i = 0; i < 64 / VERSION(BYTES); i++) {
         NAME(vector) found;
         memcpy(&found, x + (size_t)i * sizeof found / sizeof *x, sizeof found);
-        above |= ~(rule == KRT_LEVEL      ? (VERSION(words))(found <= top + 1)
+        above |= ~(IS_NAN(best)           ? (VERSION(words))(found == found)
+                   : rule == KRT_LEVEL    ? (VERSION(words))(found <= top + 1)
                    : rule == KRT_GREATEST ? (VERSION(words))(found < top)
                                           : (VERSION(words))(found > top));
     }

@@ -23,6 +23,8 @@ NUMBERS = {
     "rising": lambda shape: np.sort(RNG.normal(size=shape), -1),
     "not finite": lambda shape: RNG.choice([1.0, 2.0, math.inf, -math.inf, math.nan], shape,
                                            p=[0.6, 0.3, 0.04, 0.04, 0.02]),
+    "far apart": lambda shape: RNG.choice([0.0, -1000.0, 1000.0, math.nan], shape,
+                                          p=[0.4, 0.4, 0.18, 0.02]),
 }  # fmt: skip
 
 
@@ -48,7 +50,7 @@ def test_values_indices_and_gradients(name, shape, axis, numbers):
         np.testing.assert_allclose(ours, theirs, tolerance, tolerance)
         if theirs_at is not None:
             np.testing.assert_array_equal(ours_at, theirs_at)
-        if numbers != "not finite":
+        if numbers not in ("not finite", "far apart"):
             np.testing.assert_allclose(ours_back, theirs_back, 20 * tolerance, 20 * tolerance)
 
 
@@ -110,6 +112,22 @@ def test_gradients_of_products_with_zeros(zeros):
     np.testing.assert_allclose(second.detach().numpy(), rows @ across, 1e-10, 1e-10)
     _, tangent = krt.func.jvp(lambda t: t.cumprod(0), (krt.tensor(x),), (krt.tensor(across),))
     np.testing.assert_allclose((tangent.numpy() * weights).sum(), slopes(x) @ across, 1e-10, 1e-10)
+
+
+@pytest.mark.parametrize("last", [50, 35])
+def test_gradients_of_products_that_leave_the_range_and_come_back(last):
+    torch = pytest.importorskip("torch")
+    numbers = np.r_[[0.1] * 50, [10.0] * last].astype(np.float32)
+    grads = []
+    for kind in (krt, torch):
+        x = kind.tensor(numbers, requires_grad=True)
+        out = x.cumprod(0)
+        (out.sum() if last == 50 else out[-1]).backward()
+        grads.append(x.grad.numpy())
+    np.testing.assert_allclose(*grads, rtol=1e-4)
+    tangent = np.eye(len(numbers), dtype=np.float32)[49]
+    found = krt.func.jvp(lambda x: x.cumprod(0)[-1], (krt.tensor(numbers),), (krt.tensor(tangent),))
+    np.testing.assert_allclose(found[1].item(), 10.0 ** (last - 49), rtol=1e-4)
 
 
 def test_third_derivatives_of_products():

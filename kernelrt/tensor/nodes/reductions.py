@@ -262,8 +262,12 @@ def cumulative_product(x: UOp, axis: int) -> UOp:
 def _cumulative_product_rule(node: UOp, g: UOp, _i: int) -> UOp:
     # Element k is a factor of element i >= k, beside the product before k and those after k up to
     # i. The sum over i is a recurrence, without a division, which zeros would prevent.
+    # Products may leave the range of float32 and come back, so both factors are float64.
     (x,), axis = node.arg.inputs, node.arg.arg
-    return build.mul(_before(node, axis, 1), _recurrence(x, g, axis, reverse=True))
+    wide, g = x.cast(dt.float64), g.cast(dt.float64)
+    products = node if x.dtype is dt.float64 else cumulative_product(wide, axis)
+    slopes = build.mul(_before(products, axis, 1), _recurrence(wide, g, axis, reverse=True))
+    return slopes.cast(x.dtype)
 
 
 def cumulative_extremes(x: UOp, op: Op, axis: int) -> tuple[UOp, UOp]:
