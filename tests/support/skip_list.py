@@ -75,6 +75,8 @@ MACHINE: dict[str, Callable[[], bool]] = {
     "two threads": _threads,
     # A user who may not give files away.
     "root": lambda: os.geteuid() == 0,
+    # Elsewhere nothing that user programs may read tells all that LLVM knows of the processor.
+    "CPUID": lambda: platform.machine() in ("x86_64", "AMD64"),
     "products of bfloat16": lambda: _bfloat16_products("machine"),
     # Of this process, which KERNELRT_TARGET may hold to less than the machine has.
     "a target with products of bfloat16": lambda: _bfloat16_products("host"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.patience import until
+from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
@@ -180,7 +181,7 @@ def mapped(address: int) -> str:
     return ""
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@needs("Linux")
 def test_code_is_never_writable_and_is_unmapped_with_its_library(loader):
     [program] = loader.load([source("k", returning("k", 5))])
     assert mapped(program.address) == "r-xp"

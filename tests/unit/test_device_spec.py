@@ -16,7 +16,6 @@ from kernelrt.device import processor, registry
 from kernelrt.device import spec as module
 from kernelrt.device.spec import TARGETS, DeviceSpec, host, lacking, machine, named, runnable
 from kernelrt.errors import DeviceError
-from kernelrt.native.core import processor_identity
 
 if TYPE_CHECKING:
     from kernelrt.device.registry import Device
@@ -211,7 +210,7 @@ def test_elementwise_functions_give_the_same_bits_under_targets_that_fuse_alike(
     assert arithmetic == digests(runs[0])[1]
 
 
-@pytest.mark.skipif(not processor_identity(), reason="LLVM is asked each time")
+@needs("CPUID")
 def test_a_process_that_compiles_nothing_does_not_load_llvm(tmp_path):
     code = (
         "import sys, kernelrt as krt; x = krt.ones(3, 4); f = krt.jit(lambda x: (x @ x.T).exp());"
@@ -226,7 +225,7 @@ def test_a_process_that_compiles_nothing_does_not_load_llvm(tmp_path):
     assert loaded == [b"True", b"False"]
 
 
-@pytest.mark.skipif(not processor_identity(), reason="LLVM is asked each time")
+@needs("CPUID")
 def test_another_processor_is_asked_for_again(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELRT_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("KERNELRT_CACHE", "1")
