@@ -1,8 +1,8 @@
 """Saved models: the time to open one and compute, and the size of what a program ships.
 
 ``python -m bench.report ship`` compares the times with onnxruntime's. ``python -m bench.ship``
-prints sizes: of the file, of the C core as a library, of the memory that a C program takes, and of
-the installed package.
+prints sizes and times: of the file, of the C core as a library, of a C program, of a process that
+trains, and of the linker.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,6 +228,7 @@ def main() -> None:
     ]
     memory = runs[0][0]
     opened, first, call, over = (min(float(run[k]) for run in runs) for k in range(2, 6))
+    own, llvms = _linking_us()
     rows: list[tuple[str, Any]] = [
         ("bytes of the file", model_file().stat().st_size),
         ("bytes of its weights", sum(w.nbytes + b.nbytes for w, b in CONTROL.weights())),
@@ -241,6 +243,9 @@ def main() -> None:
         ("onnxruntime's", _fresh_ms(
             "import onnxruntime",
             f"onnxruntime.InferenceSession({str(onnx_file())!r}).run(None, dict(x=x))")),
+        ("us to link a kernel", own), ("LLVM's linker", llvms),
+        ("MB of a process that trains with kernels of the cache", _training_mb()),
+        ("the same with LLVM loaded", _training_mb("import llvmlite.binding")),
     ]  # fmt: skip
     print("| what | |\n|---|---|")
     print("\n".join(f"| {what} | {value} |" for what, value in rows))
@@ -261,6 +266,60 @@ print(time.perf_counter() - start)
     command = [sys.executable, "-c", code]
     runs = (subprocess.run(command, check=True, capture_output=True).stdout for _ in range(9))  # noqa: S603
     return round(min(map(float, runs)) * 1e3, 2)
+
+
+def _linking_us() -> tuple[float, float]:
+    """Return the least microseconds that a kernel takes in kernelrt's linker, and in LLVM's."""
+    from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
+    from kernelrt.device.spec import host
+
+    source = (
+        "define void @NAME(ptr %bufs, ptr %vals) {{\n  %to = load ptr, ptr %bufs\n"
+        "  store <4 x float> splat (float {0}.5), ptr %to\n  ret void\n}}"
+    )
+    compiler = LLVMCompiler(host())
+    loader, names = LLVMLoader(compiler), [f"kernel{i}" for i in range(100)]
+    objects = compiler.compile_sources(
+        (name, source.format(i).replace("NAME", name)) for i, name in enumerate(names)
+    )
+    times: dict[Any, float] = {}
+    for name, data in zip(names, objects, strict=True):
+        for link in (loader._link_here, loader._link):  # noqa: SLF001 - both sides of load()
+            start = time.perf_counter()
+            link([name], [data])
+            taken = time.perf_counter() - start
+            times[link] = min(times.get(link, taken), taken)
+    own, llvms = (round(least * 1e6, 1) for least in times.values())
+    return own, llvms
+
+
+def _training_mb(also: str = "") -> float:
+    """Return the memory of a process after some steps of training, the second time it runs."""
+    code = f"""
+import numpy as np, kernelrt as krt
+from kernelrt import nn
+{also}
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+optimizer = nn.optim.Adam(model.parameters(), lr=1e-3)
+@krt.jit
+def step(x, y):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+for _ in range(3):
+    step(np.ones((32, 64), np.float32), np.zeros(32, np.int64)).item()
+[line] = [line for line in open("/proc/self/status") if line.startswith("VmRSS")]
+print(line.split()[1])
+"""
+    environment = {**os.environ, "KERNELRT_CACHE": "1", "KERNELRT_CACHE_DIR": _FOLDER.name}
+    command = [sys.executable, "-c", code]
+    runs = [
+        subprocess.run(command, check=True, capture_output=True, env=environment).stdout  # noqa: S603
+        for _ in range(2)
+    ]
+    return round(float(runs[-1]) / 1024, 1)
 
 
 def _training_start() -> float:
