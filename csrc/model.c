@@ -506,7 +506,8 @@ static krt_status map_code(krt_model *model, const source *from, const krt_r_sec
     if (crc_of(tables, model->code, model->code_bytes) != section->crc)
         return fail(why, "the file is damaged: the checksum of section CODE differs");
     int refused = krt_code_finish(model->code, model->code_bytes);
-    return refused ? fail(why, "the system does not let this process run new code: %s",
+    return refused ? fail(why, "the system does not let this process run new code: %s; allow it "
+                          "executable memory (execmem in SELinux, MemoryDenyWriteExecute in systemd)",
                           strerror(refused))
                    : KRT_OK;
 }

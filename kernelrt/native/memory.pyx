@@ -157,7 +157,8 @@ cdef class Code:
         cdef int refused = krt_code_finish(self.start, size)
         if refused:
             raise errors.CompileError(
-                "the system does not let this process run new code: " + os.strerror(refused)
+                f"the system does not let this process run new code: {os.strerror(refused)}; allow "
+                "it executable memory (execmem in SELinux, MemoryDenyWriteExecute in systemd)"
             )
 
     def __dealloc__(self):
