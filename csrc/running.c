@@ -5,8 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-/* FOUR: contiguous rows that are multiplied in turn; TILE: elements of each that are copied. */
-enum { STRIP = KRT_RUN_STRIP, FOUR = 4, TILE = 64 };
+/* FOUR: contiguous rows that are multiplied in turn; TILE: elements of each that are copied; BLOCK:
+ * rows of a product whose gradient is computed at once, for COLUMNS columns. */
+enum { STRIP = KRT_RUN_STRIP, FOUR = 4, TILE = 64, BLOCK = 16, COLUMNS = 64 };
 
 typedef enum krt_rule { KRT_GREATEST, KRT_LEAST, KRT_LEVEL } krt_rule;
 

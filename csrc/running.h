@@ -9,6 +9,8 @@
  *               Y[i] = A[i + 1] * Y[i + 1] + B[i], which is the adjoint. The first row, with
  *               reverse the last, is that of B. Where A is 0, the product is 0, too, even if Y is
  *               infinite or NaN.
+ *   slopes      [n, inner] X, G -> gradient of the sum of G times cumprod: the product of the rows
+ *               of X before each row, times the recurrence of X and G with reverse.
  *   cummax      [n, inner] X -> maxima of the rows up to each row; NaN is the greatest.
  *   cummin      [n, inner] X -> minima of the rows up to each row; NaN is the least.
  *   argcummax   [n, inner] X -> rows of these maxima, as int64; the last one of several.

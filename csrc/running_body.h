@@ -9,6 +9,7 @@ typedef uint64_t VERSION(words) __attribute__((vector_size(VERSION(BYTES))));
 #define SUM double
 #define FLOATS 1
 #include "running_chains.h"
+#include "running_slopes.h"
 #include "running_records.h"
 #undef NAME
 #undef ELEMENT
@@ -16,6 +17,7 @@ typedef uint64_t VERSION(words) __attribute__((vector_size(VERSION(BYTES))));
 #define NAME(name) VERSION(name##_float64)
 #define ELEMENT double
 #include "running_chains.h"
+#include "running_slopes.h"
 #include "running_records.h"
 #undef NAME
 #undef ELEMENT
@@ -88,7 +90,8 @@ static const krt_named VERSION(table)[] = {
     RECORDS(uint64, uint64), ENTRY(cumprod, float32, float32), ENTRY(cumprod, float64, float64),
     ENTRY(cumprod, int64, uint64), ENTRY(recurrence, float32, float32),
     ENTRY(recurrence, float64, float64), ENTRY(level, float32, float32),
-    ENTRY(level, float64, float64), {NULL, NULL},
+    ENTRY(level, float64, float64), ENTRY(slopes, float32, float32),
+    ENTRY(slopes, float64, float64), {NULL, NULL},
 };
 #undef RECORDS
 #undef ENTRY

@@ -281,7 +281,7 @@ _CUMULATIVE: Final = {
     **{
         f"{name}_{kind.name}": _along(kind, kind, *rest)
         for kind in (dt.float32, dt.float64)
-        for name, *rest in (("recurrence", 3, ("reverse",), 2), ("level", 1))
+        for name, *rest in (("recurrence", 3, ("reverse",), 2), ("level", 1), ("slopes", 6, (), 2))
     },
 }
 

@@ -233,6 +233,11 @@ def _before(x: UOp, axis: int, first: float) -> UOp:
     return build.where(is_first, first, shifted)
 
 
+def _after(x: UOp, axis: int) -> UOp:
+    """Return for each element the one after it along `axis`; 0 for the last."""
+    return build.flip(_before(build.flip(x, [axis]), axis, 0), [axis])
+
+
 def _recurrence(a: UOp, b: UOp, axis: int, *, reverse: bool = False) -> UOp:
     """Return y with ``y[i] = a[i] * y[i - 1] + b[i]`` along `axis`; both are float32 or float64.
 
@@ -261,13 +266,23 @@ def cumulative_product(x: UOp, axis: int) -> UOp:
 
 def _cumulative_product_rule(node: UOp, g: UOp, _i: int) -> UOp:
     # Element k is a factor of element i >= k, beside the product before k and those after k up to
-    # i. The sum over i is a recurrence, without a division, which zeros would prevent.
-    # Products may leave the range of float32 and come back, so both factors are float64.
+    # i. The sum over i is a recurrence, without a division, which zeros would prevent. The routine
+    # computes both in float64: products may leave the range of float32 and come back.
     (x,), axis = node.arg.inputs, node.arg.arg
-    wide, g = x.cast(dt.float64), g.cast(dt.float64)
-    products = node if x.dtype is dt.float64 else cumulative_product(wide, axis)
-    slopes = build.mul(_before(products, axis, 1), _recurrence(wide, g, axis, reverse=True))
-    return slopes.cast(x.dtype)
+    return custom(_along(axis, "slopes", x, g), _slopes_rule, x, g, arg=axis)
+
+
+def _slopes_rule(node: UOp, g: UOp, i: int) -> UOp:
+    (x, weights), axis = node.arg.inputs, node.arg.arg
+    wide, weights, g = (u.cast(dt.float64) for u in (x, weights, g))
+    before = _before(cumulative_product(wide, axis), axis, 1)
+    along = _recurrence(wide, build.mul(g, before), axis)  # the adjoint of the recurrence
+    if i == 1:
+        return along.cast(x.dtype)
+    back = _recurrence(wide, weights, axis, reverse=True)
+    later = _recurrence(wide, _after(build.mul(g, back), axis), axis, reverse=True)
+    parts = build.mul(back, _before(along, axis, 0)), build.mul(before, later)
+    return build.add(*parts).cast(x.dtype)
 
 
 def cumulative_extremes(x: UOp, op: Op, axis: int) -> tuple[UOp, UOp]:
