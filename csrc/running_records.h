@@ -2,9 +2,11 @@
 
 #if FLOATS
 #define IS_NAN(x) ((x) != (x))
+#define NUMBERS(x) ((VERSION(words))((x) == (x)))
 #define FIRST(x, rule) ((rule) == KRT_LEVEL ? -(ELEMENT)INFINITY : (x))
 #else
 #define IS_NAN(x) 0
+#define NUMBERS(x) (~(VERSION(words)){0})
 #define FIRST(x, rule) (x)
 #endif
 
@@ -29,7 +31,7 @@ COPIED int NAME(quiet)(const ELEMENT *x, ELEMENT best, const krt_rule rule)
     for (int i = 0; i < 64 / VERSION(BYTES); i++) {
         NAME(vector) found;
         memcpy(&found, x + (size_t)i * sizeof found / sizeof *x, sizeof found);
-        above |= ~(IS_NAN(best)           ? (VERSION(words))(found == found)
+        above |= ~(IS_NAN(best)           ? NUMBERS(found)
                    : rule == KRT_LEVEL    ? (VERSION(words))(found <= top + 1)
                    : rule == KRT_GREATEST ? (VERSION(words))(found < top)
                                           : (VERSION(words))(found > top));
@@ -137,4 +139,5 @@ ROUTINE(krt_level, bufs[0], NULL, KRT_LEVEL)
 #endif
 #undef ROUTINE
 #undef FIRST
+#undef NUMBERS
 #undef IS_NAN

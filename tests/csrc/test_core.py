@@ -80,16 +80,19 @@ def test_core(program: str, build: str, core: tuple[list[str], list[Path]], tmp_
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("define", ["-DNDEBUG", "-DKRT_NO_THREADS", "-DKRT_TEST_HOOKS"])
-def test_no_warnings(compiler: str, define: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "output", ["-fsyntax-only", pytest.param("-c -o /dev/null", marks=pytest.mark.exhaustive)]
+)
+def test_no_warnings(compiler: str, define: str, output: str) -> None:
+    """Some warnings need the code to be optimized, which takes a hundred times longer."""
     require_command(compiler)
     for source in sorted(CSRC.glob("*.c")):
-        if source.name in ROUTINES and define != "-DNDEBUG":
+        if source.name in ROUTINES and "-c" in output and define != "-DNDEBUG":
             continue  # they know none of the others, and linalg.c takes seconds
         done = subprocess.run(
-            [compiler, "-std=c11", "-O2", *WARNINGS, define, "-c", source, "-o", "/dev/null"],
+            [compiler, "-std=c11", "-O2", *WARNINGS, define, *output.split(), source],
             capture_output=True,
             text=True,
         )
