@@ -62,13 +62,18 @@ static int leaf_of(const feature *f)
 
 static void ask(processor *here)
 {
-    static const unsigned leaves[4][2] = {{1, 0}, {7, 0}, {7, 1}, {0x80000001, 0}};
-    for (int i = 0; i < 4; ++i) {
-        unsigned *of = here->of[i];
-        if (!__get_cpuid_count(leaves[i][0], leaves[i][1], &of[0], &of[1], &of[2], &of[3]))
-            of[0] = of[1] = of[2] = of[3] = 0;
+    *here = (processor){0};
+    unsigned(*of)[4] = here->of;
+#define ASK(i, leaf, subleaf) __cpuid_count(leaf, subleaf, of[i][0], of[i][1], of[i][2], of[i][3])
+    /* All processors of this kind have the leaves 1 and 0x80000001. */
+    ASK(0, 1, 0);
+    ASK(3, 0x80000001, 0);
+    if (__get_cpuid_max(0, NULL) >= 7) {
+        ASK(1, 7, 0);
+        if (of[1][0] >= 1) /* the last subleaf */
+            ASK(2, 7, 1);
     }
-    here->saved = 0;
+#undef ASK
     if (here->of[0][2] >> 27 & 1) {
         unsigned high;
         __asm__ volatile("xgetbv" : "=a"(here->saved), "=d"(high) : "c"(0));
