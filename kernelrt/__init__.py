@@ -370,31 +370,30 @@ if TYPE_CHECKING:
     from kernelrt.viewer import view
     from kernelrt.viewer.summary import summary
 else:  # type checkers would accept any name if they saw __getattr__
-    __getattr__, __dir__ = _provide(
-        "kernelrt", Tensor, None,
-        _submodules(
-            "kernelrt",
-            ("array_api", "data", "distributions", "func", "linalg", "optim", "runtime",
-             "tune", "viewer"),
-            _of_module("kernelrt", _TOP, __all__, Tensor),
-            {
-                "autotune": "kernelrt.tune",
-                "call": "kernelrt.tensor.tracing.ffi_calls",
-                "load": "kernelrt.jit.loading",
-                "num_threads": "kernelrt.threads",
-                "save": "kernelrt.jit.saving",
-                "summary": "kernelrt.viewer.summary",
-                "view": "kernelrt.viewer",
-                **dict.fromkeys(
-                    ("debug_nans", "detect_anomaly", "disable_jit"),
-                    "kernelrt.tensor.eager.debug_modes",
-                ),
-                **dict.fromkeys(
-                    ("cond", "fori_loop", "scan", "switch", "vmap", "while_loop"), "kernelrt.func"
-                ),
-            },
-        ),
-        _DTYPES,
+    _functions, __dir__ = _provide(
+        "kernelrt", Tensor, None, _of_module("kernelrt", _TOP, __all__, Tensor), _DTYPES
+    )
+    __getattr__ = _submodules(
+        "kernelrt",
+        ("array_api", "data", "distributions", "func", "linalg", "optim", "runtime", "tune",
+         "viewer"),
+        _functions,
+        {
+            "autotune": "kernelrt.tune",
+            "call": "kernelrt.tensor.tracing.ffi_calls",
+            "load": "kernelrt.jit.loading",
+            "num_threads": "kernelrt.threads",
+            "save": "kernelrt.jit.saving",
+            "summary": "kernelrt.viewer.summary",
+            "view": "kernelrt.viewer",
+            **dict.fromkeys(
+                ("debug_nans", "detect_anomaly", "disable_jit"),
+                "kernelrt.tensor.eager.debug_modes",
+            ),
+            **dict.fromkeys(
+                ("cond", "fori_loop", "scan", "switch", "vmap", "while_loop"), "kernelrt.func"
+            ),
+        },
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kernelrt.native import locks
 
@@ -141,7 +141,7 @@ def _keep_for_finalizers() -> None:
 
 
 def submodules(
-    package: str, names: Iterable[str], missing: Callable[[str], NoReturn],
+    package: str, names: Iterable[str], otherwise: Callable[[str], Any],
     functions: Mapping[str, str] | None = None,
 ) -> Callable[[str], Any]:  # fmt: skip
     """Return a ``__getattr__`` for a package that imports submodules on first access.
@@ -152,8 +152,8 @@ def submodules(
         Name of the package.
     names : iterable of str
         Names of its submodules.
-    missing : callable
-        Raises the error for any other name.
+    otherwise : callable
+        Function that ``__getattr__`` calls with any other name.
     functions : mapping of str to str, optional
         Functions that the package provides, with the modules that define them.
     """
@@ -163,9 +163,11 @@ def submodules(
     def attribute(name: str) -> Any:
         if name in elsewhere:
             load(elsewhere[name])
-            return getattr(sys.modules[elsewhere[name]], name)
+            found = getattr(sys.modules[elsewhere[name]], name)
+            setattr(sys.modules[package], name, found)  # the next access is not a call
+            return found
         if name not in known:
-            return missing(name)
+            return otherwise(name)
         whole = f"{package}.{name}"
         load(whole)
         return sys.modules[whole]

@@ -64,7 +64,7 @@ def is_function(kind: type, name: str) -> bool:
         return False
     if name in _NO_FUNCTIONS.split():
         return False
-    return callable(inspect.getattr_static(kind, name, None))
+    return callable(next((own[name] for own in map(vars, kind.__mro__) if name in own), None))
 
 
 def function(kind: type, name: str, module: str) -> Callable[..., Any]:
