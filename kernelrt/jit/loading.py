@@ -37,7 +37,7 @@ from kernelrt.tensor import Tensor, is_tracing, state
 from kernelrt.tensor.autograd.tags import Severed
 from kernelrt.tensor.rng.stream import Generator
 from kernelrt.tensor.tracing.trace import forbid
-from kernelrt.util.atomic_file import checked_path
+from kernelrt.util.atomic_file import checked_path, path_text
 
 if TYPE_CHECKING:
     import os
@@ -99,18 +99,20 @@ def load(
     if isinstance(source, bytes | bytearray | memoryview):
         data = bytes(source)
     else:
-        path = checked_path(source, expected="a str, a path or bytes")
-        if not path.exists():
-            raise FileNotFoundError(
-                f"path: there is no file {str(path)!r}; pass the path of a file that kernelrt.save "
-                "wrote"
-            )
-        if trusted_digest is None:
-            return LoadedModel(str(path))
+        path = path_text(source, expected="a str, a path or bytes")
         try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
+            if trusted_digest is None:
+                return LoadedModel(path)
+            data = checked_path(path).read_bytes()
+        except (ModelFileError, OSError) as error:
+            if not checked_path(path).exists():
+                raise FileNotFoundError(
+                    f"path: there is no file {path!r}; pass the path of a file that kernelrt.save "
+                    "wrote"
+                ) from None
+            if isinstance(error, OSError):
+                raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
+            raise
     if trusted_digest is not None:
         if not isinstance(trusted_digest, str):
             raise DTypeError(
@@ -193,22 +195,20 @@ class LoadedModel:
         True
         """
         return MappingProxyType({
-            name: Tensor._over(buffer, shape) for name, (buffer, shape) in self._states.items()
-        })  # fmt: skip
+            name: Tensor._over(self._buffer(address, shape, code), shape)
+            for name, code, shape, address in self._model.states()
+        })
 
     def _opened(self) -> dict[str, LoadedFunction]:
-        """Make the functions, and the buffers of the state."""
+        """Make the functions."""
         plans: dict[int, LoadedPlan] = {}
         bodies: set[int] = set()
         for number in range(self._model.n_plans):
             plans[number] = LoadedPlan(self._model, number, plans)
             bodies |= {body for _, many in self._model.bodies(number) for body in many}
         self._plans = [plan for number, plan in plans.items() if number not in bodies]
-        self._states = {
-            name: (self._buffer(address, shape, code), shape)
-            for name, code, shape, address in self._model.states()
-        }
-        pending = PendingWork(tuple(buffer for buffer, _ in self._states.values()))
+        # No tensor shares memory of the model but those of the state.
+        pending = PendingWork((self._memory,) if self._model.n_states else ())
         text, count = self._model.python, len(self._model)
         described = json.loads(text)["functions"] if text else [
             _without_arguments(len(self._model.ports(number, 1))) for number in range(count)

@@ -332,6 +332,9 @@ class Model:
         """Return the shape of an input or output for values of the plan's variables."""
     def written(self, function: int) -> list[tuple[int, int]]:
         """Return the ranges of addresses that a function writes."""
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
     def states(self) -> list[tuple[str, int, tuple[int, ...], int]]:
         """Return name, dtype code, shape and address of each state."""
     def variables(self, plan: int) -> list[tuple[str, int, int, int]]:

@@ -828,6 +828,11 @@ cdef class Model:
         cdef size_t base = <size_t> krt_model_memory(self.model, &nbytes)
         return [(base + pairs[2 * i], base + pairs[2 * i + 1]) for i in range(n)]
 
+    @property
+    def n_states(self):
+        self.check_live()
+        return krt_model_n_states(self.model)
+
     def states(self):
         """Return (name, dtype code, shape, address) of each state."""
         self.check_live()

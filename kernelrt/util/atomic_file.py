@@ -54,21 +54,26 @@ def writing(target: Path, *, cached: bool = False) -> Iterator[BinaryIO]:
         raise
 
 
+def path_text(path: object, *, expected: str = "a str or a path") -> str:
+    """Return `path` as a str; raise an error if it cannot name a file."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise DTypeError(f"path: expected {expected}, not {type(path).__name__}")
+    if "\0" in text:
+        raise StateError(f"path: expected no null character, not {text!r}")
+    if not {*text.split("/")} - {"", "."}:
+        raise StateError(
+            f"path: expected the name of a file, not {text!r}, which "
+            f"{'names a folder' if text else 'is empty'}"
+        )
+    return text
+
+
 def checked_path(path: object, *, expected: str = "a str or a path") -> Path:
     """Return `path` as a Path; raise an error if it cannot name a file."""
     from pathlib import Path  # import kernelrt does not load it
 
-    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise DTypeError(f"path: expected {expected}, not {type(path).__name__}")
-    if "\0" in os.fspath(path):
-        raise StateError(f"path: expected no null character, not {os.fspath(path)!r}")
-    target = Path(path)
-    if not target.name:
-        raise StateError(
-            f"path: expected the name of a file, not {os.fspath(path)!r}, which "
-            f"{'names a folder' if os.fspath(path) else 'is empty'}"
-        )
-    return target
+    return Path(path_text(path, expected=expected))
 
 
 def destination(path: str | os.PathLike[str]) -> Path:
