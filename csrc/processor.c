@@ -8,6 +8,14 @@
 
 #include <cpuid.h>
 
+/* In a virtual machine, each CPUID takes 10 to 20 us: read what the C library read at its start. */
+#ifdef __GLIBC__
+#if __GLIBC_PREREQ(2, 33)
+#include <sys/platform/x86.h>
+#define HAS_CPUID_FEATURE_LEAF
+#endif
+#endif
+
 typedef struct feature {
     const char *name;
     unsigned leaf, subleaf;
@@ -49,7 +57,7 @@ static const feature features[] = {
     {"fma4", 0x80000001, 0, 'c', 16, 'y'}, {"tbm", 0x80000001, 0, 'c', 21, 0},
 };
 
-/* What CPUID and XGETBV tell. In a virtual machine, each CPUID takes microseconds: read all once. */
+/* What CPUID and XGETBV tell. */
 typedef struct processor {
     unsigned of[4][4]; /* registers a to d of the leaves 1, 7, 7 with subleaf 1, and 0x80000001 */
     unsigned saved;    /* registers that the system saves: bits of XCR0 */
@@ -60,20 +68,34 @@ static int leaf_of(const feature *f)
     return f->leaf == 1 ? 0 : f->leaf == 7 ? 1 + (int)f->subleaf : 3;
 }
 
+/* Write the registers a to d of a leaf; zeros if the processor does not have it. */
+static void cpuid(unsigned leaf, unsigned subleaf, unsigned of[4])
+{
+#ifdef HAS_CPUID_FEATURE_LEAF
+    static const struct {
+        unsigned leaf, subleaf, index;
+    } known[] = {
+        {1, 0, CPUID_INDEX_1}, {7, 0, CPUID_INDEX_7}, {7, 1, CPUID_INDEX_7_ECX_1},
+        {0x19, 0, CPUID_INDEX_19}, {0xD, 1, CPUID_INDEX_D_ECX_1},
+        {0x80000001, 0, CPUID_INDEX_80000001}, {0x80000008, 0, CPUID_INDEX_80000008},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; ++i)
+        if (known[i].leaf == leaf && known[i].subleaf == subleaf) {
+            memcpy(of, __x86_get_cpuid_feature_leaf(known[i].index)->cpuid_array, 4 * sizeof *of);
+            return;
+        }
+#endif
+    memset(of, 0, 4 * sizeof *of);
+    __get_cpuid_count(leaf, subleaf, &of[0], &of[1], &of[2], &of[3]);
+}
+
 static void ask(processor *here)
 {
-    *here = (processor){0};
-    unsigned(*of)[4] = here->of;
-#define ASK(i, leaf, subleaf) __cpuid_count(leaf, subleaf, of[i][0], of[i][1], of[i][2], of[i][3])
-    /* All processors of this kind have the leaves 1 and 0x80000001. */
-    ASK(0, 1, 0);
-    ASK(3, 0x80000001, 0);
-    if (__get_cpuid_max(0, NULL) >= 7) {
-        ASK(1, 7, 0);
-        if (of[1][0] >= 1) /* the last subleaf */
-            ASK(2, 7, 1);
-    }
-#undef ASK
+    cpuid(1, 0, here->of[0]);
+    cpuid(7, 0, here->of[1]);
+    cpuid(7, 1, here->of[2]);
+    cpuid(0x80000001, 0, here->of[3]);
+    here->saved = 0;
     if (here->of[0][2] >> 27 & 1) {
         unsigned high;
         __asm__ volatile("xgetbv" : "=a"(here->saved), "=d"(high) : "c"(0));
@@ -110,8 +132,8 @@ void krt_processor_identity(char *out, size_t nbytes)
     ask(&here);
     size_t n = (size_t)snprintf(out, nbytes, "%x", here.saved);
     for (size_t i = 0; i < sizeof asked / sizeof *asked; ++i) {
-        unsigned of[4] = {0};
-        __get_cpuid_count(asked[i].leaf, asked[i].subleaf, &of[0], &of[1], &of[2], &of[3]);
+        unsigned of[4];
+        cpuid(asked[i].leaf, asked[i].subleaf, of);
         for (const char *reg = asked[i].registers; *reg && n < nbytes; ++reg)
             n += (size_t)snprintf(out + n, nbytes - n, " %x", of[*reg - 'a']);
     }
