@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The digits and a part of the code generator's tests on emulated arm64.
+# The digits, and a part of the tests of the code generator and of saved models, on emulated arm64.
 #
 #   tests/arm64.sh [OPTION...] [FOLDER] [-- PYTEST ARGUMENTS]
 #
@@ -13,8 +13,8 @@
 # A later run with the same FOLDER takes seconds to start: it downloads nothing, and builds only
 # modules whose sources changed.
 #
-# PYTEST ARGUMENTS select tests as usual (default: tests/codegen tests/saved/test_load.py
-# --files-in-turn). Packages that are not there, such as torch, skip tests.
+# PYTEST ARGUMENTS select tests as usual (default: tests/codegen tests/saved --files-in-turn).
+# Packages that are not there, such as torch, skip tests. C programs of tests are emulated, too.
 #
 # Ends with a line that starts with "arm64:", and the status of the tests; with 1 if modules do not
 # compile or the digits are not learnt, and with 77 if a package cannot be obtained.
@@ -37,7 +37,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ $# -gt 0 ] || set -- tests/codegen tests/saved/test_load.py --files-in-turn
+[ $# -gt 0 ] || set -- tests/codegen tests/saved --files-in-turn
 if [ -z "$work" ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
@@ -146,7 +146,27 @@ $work/source
 $work/site
 import sys; sys.executable = sys._base_executable = '$work/python'
 END
-export ARM64_CPU=$cpu
+
+# C compilers for tests. In place of a program they write a script that starts it under qemu.
+mkdir -p "$work/bin"
+cat > "$work/bin/cc" << END
+#!/bin/bash
+kind=cc output=a.out links=yes previous=""
+case \$0 in *++) kind=c++ ;; esac
+for argument; do
+    case \$argument in -c | -E | -S | -fsyntax-only) links="" ;; esac
+    [ "\$previous" != -o ] || output=\$argument
+    previous=\$argument
+done
+"$work/venv/bin/python" -m ziglang "\$kind" -target aarch64-linux-gnu.2.28 "\$@" || exit
+[ -n "\$links" ] || exit 0
+mv "\$output" "\$output.arm64"
+printf '#!/bin/sh\nexec %s -cpu %s -L %s "\$0.arm64" "\$@"\n' "$work/qemu" "$cpu" "$root" > "\$output"
+chmod +x "\$output"
+END
+chmod +x "$work/bin/cc"
+for name in gcc clang c++; do ln -sf cc "$work/bin/$name"; done
+export ARM64_CPU=$cpu PATH="$work/bin:$PATH"
 unset PYTHONHOME PYTHONPATH VIRTUAL_ENV
 "$work/python" -c 'import platform, sys, llvmlite, numpy
 from kernelrt.device.spec import machine

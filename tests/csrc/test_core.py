@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.setup_script import load_setup
-from support.skip_list import lack, require_command
+from support.skip_list import require_command, require_sanitizers
 
 from .conftest import CSRC, HERE, compile_c
 
@@ -41,24 +41,13 @@ ROUTINES = {Path(name).name for name in load_setup().ROUTINES}
 HANGS = 600
 
 
-def sanitizer_works(flags: list[str], folder: Path) -> bool:
-    """A sanitizer needs its run-time library, and ThreadSanitizer an address space it likes."""
-    source = folder / "probe.c"
-    source.write_text("int main(void) { return 0; }\n", encoding="ascii")
-    try:
-        return subprocess.run([compile_c([source], folder / "probe", flags)]).returncode == 0
-    except AssertionError:
-        return False
-
-
 @pytest.fixture
 def core(build: str, once: Once) -> tuple[list[str], list[Path]]:
     """The flags of a build, and the core's objects compiled with them once a session."""
     flags = [*BUILDS[build], "-g", "-pthread", *WARNINGS, "-DKRT_TEST_HOOKS"]
 
     def compile_core(folder: Path) -> None:
-        if "-fsanitize" in " ".join(flags) and not sanitizer_works(flags, folder):
-            lack("gcc's sanitizers")
+        require_sanitizers(require_command("cc", "gcc"), flags)
         for source in sorted(CSRC.glob("*.c")):
             if source.name not in ROUTINES:
                 compile_c([source], folder / f"{source.stem}.o", [*flags, "-c"])

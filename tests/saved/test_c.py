@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.saved_programs import CALL_ROUTINES, PROGRAMS, normal
-from support.skip_list import lack
+from support.skip_list import lack, require_sanitizers
 
 import kernelrt as krt
 from kernelrt import nn
@@ -53,6 +53,7 @@ def runner(once: Once) -> Callable[..., Path]:
 
     def made(kind: str, program: str = "model_runner", file: Path | None = None) -> Path:
         calls = file is not None and calls_routines(file)
+        require_sanitizers(CC, FLAGS[kind])
 
         def compiled(folder: Path) -> None:
             files = [HERE / f"{program}.c", *objects(f"core-{kind}", export.CORE, FLAGS[kind])]

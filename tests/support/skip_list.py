@@ -22,7 +22,9 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -131,6 +133,26 @@ def require_command(*names: str) -> str:
         if found := shutil.which(name):
             return found
     pytest.skip(f"needs the command {names[0]}")
+
+
+def require_sanitizers(compiler: str, flags: Iterable[str]) -> None:
+    """Skip the running test if `flags` name sanitizers whose programs do not run here."""
+    names = [flag for flag in flags if flag.startswith("-fsanitize=")]
+    if names and not _sanitizer_works(compiler, *names):
+        lack("gcc's sanitizers")
+
+
+@functools.cache
+def _sanitizer_works(compiler: str, *flags: str) -> bool:
+    """A sanitizer needs its run-time library, and ThreadSanitizer an address space it likes."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder, "probe.c"), Path(folder, "probe")
+        source.write_text("int main(void) { return 0; }\n", encoding="ascii")
+        command = [compiler, *flags, str(source), "-o", str(program)]
+        return not (
+            subprocess.run(command, capture_output=True, check=False).returncode
+            or subprocess.run([str(program)], capture_output=True, check=False).returncode
+        )
 
 
 class Package:
