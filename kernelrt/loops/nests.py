@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from kernelrt.ir.ops import PRODUCTS, Op
-from kernelrt.loops.tiles import extent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from kernelrt.ir.uop import UOp
     from kernelrt.loops.analysis import Analysis
 
-__all__ = ["Nest", "longest_first", "other_ranges"]
+__all__ = ["Nest", "other_ranges"]
 
 
 class Nest:
@@ -83,8 +81,3 @@ def other_ranges(nest: Nest, nests: Iterable[Nest]) -> list[UOp]:
     """
     inner = (other.closed[-2::-1] for other in nests if other.fills)
     return next(([*own] for own in inner if own and nest.deps.issuperset(own)), [])
-
-
-def longest_first(nests: Iterable[Nest]) -> list[Nest]:
-    """Return `nests`, ordered by how often their innermost body runs, most often first."""
-    return sorted(nests, key=lambda nest: -math.prod(map(extent, nest.ranges)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from typing import TYPE_CHECKING
 
 from kernelrt.device.costs import costs_of
@@ -22,7 +23,7 @@ from kernelrt.loops.access_patterns import Accesses
 from kernelrt.loops.code_size import Length
 from kernelrt.loops.cost_model import Cycles
 from kernelrt.loops.memory_traffic import streamed
-from kernelrt.loops.nests import Nest, longest_first, other_ranges
+from kernelrt.loops.nests import Nest, other_ranges
 from kernelrt.loops.partition import split
 from kernelrt.loops.passes.cache_blocking import around_rows, outside
 from kernelrt.loops.passes.interleave import abreast
@@ -62,6 +63,9 @@ SURE_BYTES = 40_000
 _CHEAP, _DEAR = 12, 40
 #: The most rows that are reduced together: more rows hide no more latency.
 _ROWS_TOGETHER = 8
+#: If the text of the fastest tiles is too long, so many searches give each byte of text a price in
+#: cycles, to find the lowest price with which the text is short enough.
+_PRICES = 6
 #: Coordinate-descent rounds over the nests of a kernel: nests that share RANGEs share tiles.
 ROUNDS = 2
 
@@ -274,16 +278,10 @@ class Chooser:
     # Reductions ---------------------------------------------------------------------------------
 
     def _settle(self, along: UOp | None) -> None:
-        """Choose tiles for all nests by coordinate descent: one nest after the other."""
-        # If text is scarce, the nests that take longest choose first.
-        scarce = bool(self._blocked) or self.most < MOST_BYTES
-        nests = longest_first(self.nests) if scarce else self.nests
-        for _ in range(ROUNDS if len(self.nests) > 1 else 1):
-            before = dict(self.tiles)
-            for nest in nests:
-                self._improve(nest, along)
-            if self.tiles == before:
-                break
+        """Choose tiles for all nests."""
+        self._descend(along, 0.0)
+        if self.written(self.tiles) > self.most:
+            self._shorten(along)
         self._taller()
         # Unroll short reductions fully (the taps of a filter), unless inside an unrolled loop.
         taps = [
@@ -300,6 +298,34 @@ class Chooser:
                 )
                 if cheaper and self.is_short(unrolled):
                     self.tiles = unrolled
+
+    def _shorten(self, along: UOp | None) -> None:
+        """Choose tiles again, with the lowest price of text that makes the text short enough."""
+        fastest, best = self.tiles, None
+        least = math.inf
+        too_low, price = 0.0, self.cycles.of(self.nests, fastest) / self.most
+        for _ in range(_PRICES):
+            self.tiles = fastest
+            self._descend(along, price)
+            cycles = self.cycles.of(self.nests, self.tiles)
+            if self.written(self.tiles) > self.most:
+                too_low = price
+            else:
+                enough = price
+                if cycles < least:
+                    least, best = cycles, self.tiles
+            price = 8 * price if best is None else (too_low + enough) / 2
+        # Without a price that is high enough, keep the tiles of the highest one.
+        self.tiles = best or self.tiles
+
+    def _descend(self, along: UOp | None, price: float) -> None:
+        """Choose tiles by coordinate descent: one nest after the other."""
+        for _ in range(ROUNDS if len(self.nests) > 1 else 1):
+            before = dict(self.tiles)
+            for nest in self.nests:
+                self._improve(nest, along, price)
+            if self.tiles == before:
+                break
 
     def _write_out(self, r: UOp) -> None:
         """Unroll the loop over `r` fully if it is short."""
@@ -332,8 +358,11 @@ class Chooser:
             if cheaper and self.is_short(taller):
                 self.tiles = taller
 
-    def _improve(self, nest: Nest, along: UOp | None) -> None:
-        """Set the tiles of `nest` that are cheapest for all nests that share its RANGEs."""
+    def _improve(self, nest: Nest, along: UOp | None, price: float) -> None:
+        """Set the tiles of `nest` that are cheapest for all nests that share its RANGEs.
+
+        A byte of text costs `price` cycles.
+        """
         concerned = [other for other in self.nests if other.ranges & nest.ranges]
         now = self.tiles
         around = {r: t for r, t in now.items() if r not in nest.closed}
@@ -347,14 +376,14 @@ class Chooser:
             """Return the cycles of the nests concerned, plus the cost of copies of the body."""
             return self.cycles.of(concerned, tiles) + self.cycles.copies(nest, tiles)
 
-        ranked = sorted(candidates, key=taken)
-        lengths = []
-        for tiles in ranked:
-            lengths.append(self.written(tiles))
-            if lengths[-1] <= self.most and self.fits(tiles):
-                self.tiles = tiles
-                return
-        self.tiles = ranked[lengths.index(min(lengths))]
+        least = math.inf
+        ranked = sorted(((taken(t), t) for t in candidates), key=operator.itemgetter(0))
+        for cycles, tiles in ranked:
+            if cycles >= least:
+                break
+            total = cycles + price * self.written(tiles) if price else cycles
+            if total < least and self.fits(tiles):
+                least, self.tiles = total, tiles
 
     def nest_tiles(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
         """Yield the candidate tiles of `nest`: vectors along a store RANGE or a reduced RANGE."""

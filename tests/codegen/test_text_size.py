@@ -319,3 +319,22 @@ def test_products_of_narrow_integers(asts, sizes, kinds):
     for left, right in ((a, b), (a.T.copy().T, b.T.copy().T)):
         x, y = krt.tensor(left).cast("int32"), krt.tensor(right).cast("int32")
         check(asts, x @ y, (x @ y).float().gelu(), x.T[:40] @ x)
+
+
+def test_scarce_text_takes_vectors_from_no_sum():
+    """The products could use all of the text, and the sum of each row would be scalar code."""
+    attention = krt.nn.functional.scaled_dot_product_attention
+    causal = krt.jit(lambda q, k, v: attention(q, k, v, is_causal=True))
+    ast = causal.plan(*(leaf(1, 8, 512, 64).detach() for _ in range(3))).kernels[-1].ast
+    for target in TARGETS:
+        lines = LLVMRenderer(target).outline(ast).splitlines()
+        depths = [len(line) - len(line.lstrip()) for line in lines]
+        sums = [i for i, line in enumerate(lines) if "+=" in line]
+        assert len(sums) == 3
+        for i in sums:
+            outer, depth = [], depths[i]
+            for line, at in zip(lines[i::-1], depths[i::-1], strict=True):
+                if at < depth:
+                    outer.append(line)
+                    depth = at
+            assert any("vectors" in line for line in outer), "\n".join(lines)
