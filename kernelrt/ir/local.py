@@ -32,16 +32,18 @@ BLOCK_BYTES: Final = 512 * 1024
 #: arrays hold entire long rows.
 ROWS_BYTES: Final = 4 * 1024 * 1024
 
-#: Minimum length of contracted rows that are computed in blocks of several rows. For attention of
-#: 8 heads of 64 on one core, blocks take 0.74 to 0.87 of the time at length 512, 0.76 at 1024 and
-#: 0.34 at 2048; with its gradient 1.01 at 512 and 0.94 at 1024 (`bench.rows.attention`).
-LONG_ROW: Final = 512
-#: The possible numbers of rows of a block, and of elements of a row that are computed together (a
-#: part of the row), the largest first. The caches limit the choice (`tile_rows.HELD`). A causal
-#: mask skips whole parts: of 512 elements, parts of 256 compute three quarters, parts of 128 five
-#: eighths; without a mask both take the same time.
-_BLOCKS: Final = (64, 32, 16)
-_PARTS: Final = (128, 64)
+#: Minimum length of contracted rows that are computed in blocks of several rows, on a target with
+#: many registers, and on one with few (`DeviceSpec.few_registers`). For attention of 8 heads of 64
+#: on one core with AVX-512, blocks take 0.74 to 0.87 of the time at length 512, 0.76 at 1024 and
+#: 0.34 at 2048; with its gradient 1.01 at 512 and 0.94 at 1024. With AVX2 they take 0.65 of the
+#: time at length 256, 0.88 at 128 and 64 (`bench.rows.attention`).
+LONG_ROW: Final = (512, 64)
+#: The possible numbers of rows of a block, the largest first. The caches limit the choice
+#: (`tile_rows.HELD`).
+_BLOCKS: Final = ((64, 32, 16), (32, 16))
+#: Number of elements of a row that are computed together (a part of the row). A causal mask skips
+#: whole parts: of 512 elements, parts of 128 compute five eighths, parts of 64 nine sixteenths.
+_PART: Final = (64, 32)
 
 
 class RowBlock(NamedTuple):
@@ -51,7 +53,7 @@ class RowBlock(NamedTuple):
     part: int
 
 
-def row_blocks(rows: int, depth: int, lanes: int) -> list[RowBlock]:
+def row_blocks(rows: int, depth: int, lanes: int, *, few_registers: bool) -> list[RowBlock]:
     """Return the possible blocks for rows that a contraction iterates over, the largest first.
 
     The list is empty if the rows are too short or no block divides them.
@@ -62,15 +64,14 @@ def row_blocks(rows: int, depth: int, lanes: int) -> list[RowBlock]:
         Number of rows, and of elements in a row.
     lanes : int
         Number of vector lanes; a vector spans several rows.
+    few_registers : bool
+        Whether the target has few vector registers.
     """
-    if depth < LONG_ROW:
+    part = _PART[few_registers]
+    if depth < LONG_ROW[few_registers] or depth % part:
         return []
-    return [
-        RowBlock(high, part)
-        for high in _BLOCKS
-        for part in _PARTS
-        if rows % high == 0 and depth % part == 0 and high % lanes == 0
-    ]
+    heights = (n for n in _BLOCKS[few_registers] if rows % n == 0 and n % lanes == 0)
+    return [RowBlock(n, part) for n in heights]
 
 
 def local_itemsize(dtype: DType) -> int:

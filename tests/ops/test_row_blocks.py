@@ -26,7 +26,7 @@ def rng():
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     """Blocks at lengths that are quick to test."""
-    monkeypatch.setattr("kernelrt.ir.local.LONG_ROW", 64)
+    monkeypatch.setattr("kernelrt.ir.local.LONG_ROW", (64, 64))
 
 
 @pytest.fixture(params=[False, True], ids=["stored", "repeated"])
@@ -178,7 +178,7 @@ def test_both_ways_to_walk_rows_have_the_same_bits(rng, monkeypatch):
         return (q @ k.transpose(-1, -2) * 0.25).tanh()
 
     [blocks] = run(krt.jit(lambda q, k, one: weights(q, k) @ one), [q, k, one])
-    monkeypatch.setattr("kernelrt.ir.local.LONG_ROW", 10**9)
+    monkeypatch.setattr("kernelrt.ir.local.LONG_ROW", (10**9, 10**9))
     one_more = np.concatenate([one, np.zeros((2, 256, 16), np.float32)], 2)
     [rows] = run(krt.jit(lambda q, k, one: weights(q, k) @ one), [q, k, one_more])
     np.testing.assert_array_equal(blocks, rows[:, :, :256])

@@ -155,7 +155,8 @@ def _is_plain(found: _Rows) -> bool:
 def _sizes(found: _Rows, target: DeviceSpec) -> list[RowBlock]:
     """Return block sizes that divide the rows and the depth evenly, the largest first."""
     lanes = target.lanes(local_itemsize(found.operand.dtype))
-    return row_blocks(extent(found.row), found.depth, lanes)
+    few = target.few_registers
+    return row_blocks(extent(found.row), found.depth, lanes, few_registers=few)
 
 
 class _Blocks:

@@ -316,7 +316,7 @@ class Decider:
         # Multiplying narrow values as they are needs packed copies of a stored value.
         spared = self._prices.spared(node.dtype) * group.evaluations(index)
         cost = self._keeping(node, group, axes) + spared
-        long = elements(tuple(node.shape[a] for a in axes)) >= LONG_ROW
+        long = elements(tuple(node.shape[a] for a in axes)) >= LONG_ROW[self._prices.few_registers]
         inner = tileability.made_of(node)
         if inner and tileability.wants_panels(group, self._orders):
             return None
@@ -520,7 +520,8 @@ class Decider:
         if row is None or any(r.src[0].op is not Op.CONST for r in (row, filled)):
             return False
         sizes = row.src[0].arg, filled.src[0].arg
-        return bool(row_blocks(*sizes, self._prices.lanes(node.dtype)))
+        few = self._prices.few_registers
+        return bool(row_blocks(*sizes, self._prices.lanes(node.dtype), few_registers=few))
 
     def _converts(self, node: UOp) -> bool:
         """Return whether a contraction converts its operand as `node` does, or `node` is free."""

@@ -116,6 +116,8 @@ class Prices:
 
     Attributes
     ----------
+    few_registers : bool
+        Whether the target has few vector registers.
     launch : float
         Cycles of one more kernel launch.
     loop : float
@@ -138,14 +140,15 @@ class Prices:
     """
 
     __slots__ = (
-        "_costs", "_load", "launch", "loop", "max_buffer_bytes", "max_reread_bytes",
-        "multiplication", "parallel", "row_byte", "scalar", "shared_bytes",
+        "_costs", "_load", "few_registers", "launch", "loop", "max_buffer_bytes",
+        "max_reread_bytes", "multiplication", "parallel", "row_byte", "scalar", "shared_bytes",
     )  # fmt: skip
 
     def __init__(self, device: DeviceSpec) -> None:
         costs = costs_of(device)
         self._costs = costs
         self._load = costs.element(Op.ADD, dt.float32)
+        self.few_registers = device.few_registers
         self.multiplication = costs.element(Op.MUL, dt.float32)
         self.launch = costs.call
         self.loop = costs.loop
