@@ -121,9 +121,9 @@ class Guards:
     ) -> bool:  # fmt: skip
         """Remove the guards of some items, and all guards of the containers in `holders`.
 
-        `items` has (container, key) pairs; `holders` has ids of containers. The guards of a dict's
-        order and of absent class attributes are removed, too, if what they guard changed and code
-        in `setting` may have changed it.
+        `items` has (container, key) pairs; `holders` has ids of containers. A guard of the order of
+        a dict, or of the absence of a class attribute, is removed, too, if the order changed or the
+        attribute exists now, and code in `setting` may be the cause.
 
         Returns
         -------

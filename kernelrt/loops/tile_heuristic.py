@@ -279,9 +279,10 @@ class Chooser:
 
     def _settle(self, along: UOp | None) -> None:
         """Choose tiles for all nests."""
+        start = self.tiles
         self._descend(along, 0.0)
         if self.written(self.tiles) > self.most:
-            self._shorten(along)
+            self._shorten(along, start)
         self._taller()
         # Unroll short reductions fully (the taps of a filter), unless inside an unrolled loop.
         taps = [
@@ -299,13 +300,16 @@ class Chooser:
                 if cheaper and self.is_short(unrolled):
                     self.tiles = unrolled
 
-    def _shorten(self, along: UOp | None) -> None:
-        """Choose tiles again, with the lowest price of text that makes the text short enough."""
-        fastest, best = self.tiles, None
+    def _shorten(self, along: UOp | None, start: dict[UOp, Tile]) -> None:
+        """Choose tiles again, with the lowest price of text that makes the text short enough.
+
+        The search begins with the tiles `start`, which may be shorter than all candidates.
+        """
+        best: dict[UOp, Tile] | None = None
         least = math.inf
-        too_low, price = 0.0, self.cycles.of(self.nests, fastest) / self.most
+        too_low, price = 0.0, self.cycles.of(self.nests, self.tiles) / self.most
         for _ in range(_PRICES):
-            self.tiles = fastest
+            self.tiles = start
             self._descend(along, price)
             cycles = self.cycles.of(self.nests, self.tiles)
             if self.written(self.tiles) > self.most:
@@ -315,8 +319,8 @@ class Chooser:
                 if cycles < least:
                     least, best = cycles, self.tiles
             price = 8 * price if best is None else (too_low + enough) / 2
-        # Without a price that is high enough, keep the tiles of the highest one.
-        self.tiles = best or self.tiles
+        # If no price is high enough, keep the tiles of the highest one.
+        self.tiles = self.tiles if best is None else best
 
     def _descend(self, along: UOp | None, price: float) -> None:
         """Choose tiles by coordinate descent: one nest after the other."""

@@ -326,8 +326,8 @@ def _begun(module: Module) -> Module:
 def stacked_tensors(modules: Sequence[Module]) -> dict[str, Tensor]:
     """Return the tensors of modules that are alike, by name, stacked along a new first axis.
 
-    A stack of parameters is a parameter, and is frozen if these are. A tensor with several names is
-    returned under its first name.
+    A stack of parameters is a parameter; a stack of frozen parameters is frozen. A tensor with
+    several names is returned under its first name.
     """
     forbid("stacking modules")
     if not modules:

@@ -338,3 +338,11 @@ def test_scarce_text_takes_vectors_from_no_sum():
                     outer.append(line)
                     depth = at
             assert any("vectors" in line for line in outer), "\n".join(lines)
+
+
+def test_gradients_of_a_long_function_that_is_repeated(asts):
+    """The tile of the stores shrinks; the sum of the gradients must not enlarge it again."""
+    x = leaf(3, 33)
+    y = krt.ones(2, 1, 1) * (x + 0.25).lgamma()
+    (y + y * y * 0.5).sum().backward()
+    check(asts, x.grad, y)
