@@ -147,7 +147,7 @@ def compute_piece(tensor: TensorBase) -> None:
 def before_writes(buffers: Iterable[Buffer], targets: Sequence[TensorBase] = ()) -> int:
     """Compute the lazy tensors whose expressions read `buffers`, which are about to change.
 
-    Code that executes a plan with commits calls this first, unless no tensor is watched. So a
+    If any tensor is watched, code that executes a plan with commits calls this first. So a
     tensor keeps the value that it had when its expression was created. `targets` are computed in
     the same run. As long as ``state.births`` equals the returned number, no other readers exist.
     """

@@ -498,8 +498,8 @@ class OperatorMethods(_Below):
 
         NaN stays NaN, and a limit that is NaN gives NaN. The gradient of this tensor is 1 between
         the limits, both included, and 0 outside and for NaN. Where a limit is the result, the
-        gradient goes to the limit. For an integer dtype, a limit that no value of the dtype can
-        exceed has no effect.
+        gradient goes to the limit. For an integer dtype, an upper limit above the greatest value
+        of the dtype has no effect, nor has a lower limit below the least.
 
         Parameters
         ----------

@@ -237,7 +237,7 @@ class ScatteringMethods(_Below):
         return self._by_slices(dim, index, source, rule)
 
     def index_copy(self, dim: int, index: TensorBase, source: TensorBase) -> Self:
-        """Return this tensor with slices of `source` at positions `index`.
+        """Return a copy whose slices at positions `index` are replaced by those of `source`.
 
         If positions are equal, the slice of the last one is written.
 
