@@ -94,6 +94,8 @@ static void ask(processor *here)
     cpuid(1, 0, here->of[0]);
     cpuid(7, 0, here->of[1]);
     cpuid(7, 1, here->of[2]);
+    if (here->of[1][0] < 1) /* the last subleaf of leaf 7 */
+        memset(here->of[2], 0, sizeof here->of[2]);
     cpuid(0x80000001, 0, here->of[3]);
     here->saved = 0;
     if (here->of[0][2] >> 27 & 1) {
